@@ -1,8 +1,8 @@
 """The gateway's own idea of minor units, where it differs from ISO 4217.
 
 Source: docs.stripe.com/currencies, sections "Zero-decimal", "Three-decimal" and "Special cases".
-- ISK and UGX have no decimals, but are sent as if they had two, the last two digits always 00. (UGX also stands
-  in the list of zero-decimal currencies; the special case is the one that holds for charges.)
+- ISK and UGX have no decimals, but are sent as if they had two, the last two digits always 00. (UGX also
+  stands in the list of zero-decimal currencies; the special case is the one that holds for charges.)
 - MGA has two decimals in ISO 4217 and none at the gateway.
 - The last digit of a three-decimal amount must be 0.
 - HUF and TWD are special for payouts only; charges have the two decimals of ISO 4217.

@@ -31,7 +31,11 @@ class Charge:
     return_url: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.amount_minor, bool) or not isinstance(self.amount_minor, int) or self.amount_minor <= 0:
+        if (
+            isinstance(self.amount_minor, bool)
+            or not isinstance(self.amount_minor, int)
+            or self.amount_minor <= 0
+        ):
             raise ValueError(f"amount_minor must be a positive integer, got {self.amount_minor!r}")
         for name, pattern in (("currency", _CURRENCY), ("reference", _REFERENCE), ("method", _METHOD)):
             if not pattern.fullmatch(getattr(self, name)):
@@ -73,7 +77,9 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Something may have happened at the gateway: look up, or repeat with the same key, never with a new one."""
+    """Something may have happened at the gateway: look up, or repeat with the same key, never with a new
+    one.
+    """
 
     reason: str
     intent: str | None = None
@@ -84,8 +90,8 @@ class Unknown:
 class Refused:
     """The gateway answered that the request itself is wrong, and did nothing.
 
-    Told apart from `Declined` (another card may do) and `NotSent` (later may do): here neither another card nor
-    another time helps, a person has to look.
+    Told apart from `Declined` (another card may do) and `NotSent` (later may do): here neither another card
+    nor another time helps, a person has to look.
     """
 
     code: str
@@ -114,9 +120,9 @@ class AlreadyCaptured:
 
 @dataclass(frozen=True, slots=True)
 class Refunded:
-    """The money goes back; `refund` is None when an earlier refund had returned all of it already."""
+    """The money goes back; `refund` is empty when an earlier refund had returned all of it already."""
 
-    refund: str | None
+    refund: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,5 +148,5 @@ class Intent:
 
 ChargeOutcome = Succeeded | Declined | ActionRequired | NotSent | Unknown | Refused
 LookupOutcome = ChargeOutcome | NotFound
-CancelOutcome = Cancelled | AlreadyCaptured | Refused | NotSent | Unknown
+CancelOutcome = Cancelled | AlreadyCaptured | NotSent | Unknown
 RefundOutcome = Refunded | RefundRefused | NotSent | Unknown
