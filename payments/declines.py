@@ -18,8 +18,8 @@ _BY_MESSAGE = {
         invalid_amount previously_declined_do_not_retry highest_risk_level
     """,
     "insufficient_funds": "insufficient_funds",
-    "limit_exceeded": "card_velocity_exceeded withdrawal_count_limit_exceeded
-    card_decline_rate_limit_exceeded", "expired_card": "expired_card",
+    "limit_exceeded": "card_velocity_exceeded withdrawal_count_limit_exceeded",
+    "expired_card": "expired_card",
     "wrong_details": """
         incorrect_number incorrect_cvc incorrect_zip incorrect_address incorrect_pin invalid_number
         invalid_cvc invalid_expiry_month invalid_expiry_year invalid_pin invalid_account
@@ -31,8 +31,11 @@ _BY_MESSAGE = {
         approve_with_id offline_pin_required online_or_offline_pin_required
         mobile_device_authentication_required pin_try_exceeded
     """,
-    "try_again": "processing_error issuer_not_available reenter_transaction try_again_later
-    duplicate_transaction", "canceled": "canceled",
+    "try_again": """
+        processing_error issuer_not_available reenter_transaction try_again_later duplicate_transaction
+        card_decline_rate_limit_exceeded
+    """,
+    "canceled": "canceled",
 }
 
 CARD_DECLINES: Mapping[str, str] = MappingProxyType(

@@ -77,9 +77,7 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Something may have happened at the gateway: look up, or repeat with the same key, never with a new
-    one.
-    """
+    """Something may have happened there: look up, or repeat with the same key, never with a new one."""
 
     reason: str
     intent: str | None = None

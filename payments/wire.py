@@ -1,5 +1,4 @@
-"""The gateway's JSON, read strictly: what it says about a payment, and whether that is the payment we asked
-for.
+"""The gateway's JSON, read strictly: what it says about a payment, and whether it is the one we asked for.
 
 Source: docs.stripe.com/api, objects PaymentIntent, Refund and Error. Pure functions; everything in an answer
 is untrusted until it went through here.
@@ -137,9 +136,7 @@ def read_error(body: Any) -> WireError:
 
 
 def judge(intent: Intent, charge: Charge) -> ChargeOutcome:
-    """Compare what the gateway tells with what was asked. Only an exact match in all four points is a
-    success.
-    """
+    """Compare what the gateway tells with what was asked. Only a match in all four points is a success."""
     asked = (charge.amount_minor, charge.currency, charge.reference)
     if (intent.amount_minor, intent.currency, intent.reference) != asked:
         return Unknown("mismatch", intent.id)
