@@ -14,24 +14,22 @@ from xml.etree import ElementTree
 LARGEST_BYTES: Final = 4096
 _SVG: Final = "{http://www.w3.org/2000/svg}"
 _XLINK: Final = "{http://www.w3.org/1999/xlink}"
-_ELEMENTS: Final = frozenset(
-    """
-    svg g defs symbol use title desc path circle ellipse rect line polyline polygon text tspan linearGradient
-    radialGradient stop clipPath mask pattern
-    """.split()
-)
+_ELEMENT_NAMES: Final = """
+    svg g defs symbol use title desc path circle ellipse rect line polyline polygon text tspan
+    linearGradient radialGradient stop clipPath mask pattern
+"""
 # A list of what is allowed, because pages give a meaning to attributes no list of bad ones knows (hx-get).
-_ATTRIBUTES: Final = frozenset(
-    """
+_ATTRIBUTE_NAMES: Final = """
     id viewBox version preserveAspectRatio width height x y x1 y1 x2 y2 dx dy cx cy r rx ry fx fy d points
-    transform opacity color display visibility fill fill-opacity fill-rule stroke stroke-width stroke-opacity
-    stroke-linecap stroke-linejoin stroke-dasharray stroke-dashoffset stroke-miterlimit paint-order
-    vector-effect offset stop-color stop-opacity gradientUnits gradientTransform spreadMethod clip-path clip-rule
-    clipPathUnits mask maskUnits maskContentUnits patternUnits patternContentUnits patternTransform
-    font-family font-size font-style font-weight text-anchor dominant-baseline letter-spacing textLength lengthAdjust
-    role aria-label aria-labelledby aria-hidden focusable
-    """.split()
-)
+    transform opacity color display visibility fill fill-opacity fill-rule stroke stroke-width
+    stroke-opacity stroke-linecap stroke-linejoin stroke-dasharray stroke-dashoffset stroke-miterlimit
+    paint-order vector-effect offset stop-color stop-opacity gradientUnits gradientTransform spreadMethod
+    clip-path clip-rule clipPathUnits mask maskUnits maskContentUnits patternUnits patternContentUnits
+    patternTransform font-family font-size font-style font-weight text-anchor dominant-baseline
+    letter-spacing textLength lengthAdjust role aria-label aria-labelledby aria-hidden focusable
+"""
+_ELEMENTS: Final = frozenset(_ELEMENT_NAMES.split())
+_ATTRIBUTES: Final = frozenset(_ATTRIBUTE_NAMES.split())
 _TEXT_ONLY: Final = frozenset({"title", "desc"})  # an HTML parser reads what is inside as HTML
 _INNER: Final = re.compile(r"#[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 _INNER_URL: Final = re.compile(r"url\(#[A-Za-z][A-Za-z0-9_-]*\)", re.ASCII)
