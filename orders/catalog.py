@@ -54,8 +54,7 @@ class Product:
 class CatalogAnswer:
     """What a batch call brought. Every SKU asked for is in exactly one of the three.
 
-    `missing`: the catalog does not have it. `broken`: what the catalog says of it cannot be used, with a
-    reason.
+    `missing`: the catalog does not have it. `broken`: what the catalog says of it cannot be used, and why.
     """
 
     products: Mapping[str, Product]
@@ -248,9 +247,7 @@ def _text(row: Mapping[str, Any], key: str, longest: int) -> str:
 
 
 def _translations(row: Mapping[str, Any], key: str, longest: int) -> dict[str, str]:
-    """The texts `key_xx` by language. One that is unusable is left out: the text without a language is
-    there.
-    """
+    """The texts `key_xx` by language. An unusable one is left out: the one without a language is there."""
     found: dict[str, str] = {}
     for name in row:
         prefix, _, language = name.partition("_")

@@ -68,8 +68,7 @@ class Freshness(StrEnum):
 class Rate:
     """One unit of `base` is worth `value` units of `quote`, said by `source` for `provider_date`.
 
-    `fetched_at` is when we last had it from the source. `may_show` and `may_charge` say what it is good for
-    now.
+    `fetched_at` is when we last had it; `may_show` and `may_charge` say what it is good for now.
     """
 
     base: str
@@ -106,9 +105,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class PricedLine:
-    """One line of a quote. `total` is `unit` times `quantity`; `as_of` is set when the price is a
-    snapshot.
-    """
+    """One line of a quote. `total` is `unit` times `quantity`; `as_of` as in `Item`."""
 
     sku: str
     name: str

@@ -59,9 +59,7 @@ class RatesAnswer:
 
 
 class RatesUnavailable(Exception):
-    """No rate at all could be had. `retry_after` in seconds; `rejected` as in `RatesAnswer` if there were
-    any.
-    """
+    """No rate at all could be had. `retry_after` is in seconds, `rejected` as in `RatesAnswer`."""
 
     def __init__(
         self, reason: str, retry_after: float | None, rejected: Mapping[str, str] | None = None
@@ -109,8 +107,9 @@ class RatesClient:
         self._base = base
 
     def fetch(self, quotes: Collection[str], deadline: Deadline) -> RatesAnswer:
-        """Fetch the rates to `quotes`. One bad rate spoils no other; raises `RatesUnavailable` if none is
-        good.
+        """Fetch the rates to `quotes`. One bad rate spoils no other.
+
+        Raises `RatesUnavailable` if none is good.
         """
         wanted = sorted(set(quotes) - {self._base})
         for code in wanted:
@@ -140,9 +139,8 @@ def judge(
 ) -> str | None:
     """Return why `fetched` may not replace `previous`, or None if it may.
 
-    `max_jump` is the largest change believed, as a share of the previous value. Pass `previous=None` once the
-    old rate is too old to be shown: otherwise a true jump would be rejected for ever. `today` is the UTC
-    date.
+    `max_jump` is the largest change believed, as a share of the previous value. Pass `previous=None` once
+    the old rate is too old to be shown, or a true jump would be rejected for ever. `today` is in UTC.
     """
     if fetched is None:
         return Rejection.MISSING

@@ -1,5 +1,4 @@
-"""The client of the payment gateway: one call in, one outcome out, no exception for anything the world can
-do.
+"""The client of the payment gateway: one call in, one outcome out, whatever the world does.
 
 Wire format: Stripe's PaymentIntents (docs.stripe.com/api). Thread-safe; keeps no state between calls.
 """
@@ -92,9 +91,9 @@ class _Rejection:
     @property
     def unsettled(self) -> str | None:
         """Why this no is not the last word on the request, or None if it is."""
-        if self.error.type == "idempotency_error":
-            return "idempotency_error"
-        return "conflict" if self.status == 409 else None
+        if self.status == 409:  # another request with the same key is running
+            return "conflict"
+        return "idempotency_error" if self.error.type == "idempotency_error" else None
 
 
 class Gateway:
@@ -164,9 +163,7 @@ class Gateway:
     def refund(
         self, intent: str, amount_minor: int, idempotency_key: str, deadline: Deadline, *, currency: str
     ) -> RefundOutcome:
-        """Give back `amount_minor` (ISO minor units of `currency`). Money already given back counts as
-        done.
-        """
+        """Give back `amount_minor` (ISO minor units). Money already given back counts as done."""
         try:
             form = {"payment_intent": intent, "amount": str(to_wire(amount_minor, currency))}
         except NotChargeable:
@@ -198,8 +195,7 @@ class Gateway:
         return answer if isinstance(answer, (NotSent, Unknown)) else wire.judge(answer, charge)
 
     def _send(self, request: _Request[T], deadline: Deadline) -> T | _Rejection | NotSent | Unknown:
-        """Run one request through the chain, and put every failure into the mildest box that is certainly
-        true.
+        """Run one request through the chain and say of a failure only what is certain.
 
         The chain reports its last attempt. "Not sent" is only true if no earlier attempt of this call may
         have arrived, so those are remembered here.
@@ -212,10 +208,7 @@ class Gateway:
         except errors.ClientError as error:
             if error.status in _NO_ACCESS:
                 return attempt.untouched("credentials", error.retry_after)
-            rejection = _Rejection(error.status, wire.read_error(error.body))
-            return (
-                rejection if not attempt.uncertain or error.status == 402 else Unknown(rejection.error.code)
-            )
+            return attempt.rejected(_Rejection(error.status, wire.read_error(error.body)))
         except errors.ServerError as error:
             if error.status == 429:
                 return attempt.untouched("rate_limited", error.retry_after)
@@ -271,6 +264,12 @@ class _Attempt(Generic[T]):
             return Unknown(reason, retry_after=retry_after)
         return NotSent(reason, retry_after)
 
+    def rejected(self, rejection: _Rejection) -> _Rejection | Unknown:
+        """The last try was turned down. Only a decline also tells what became of an earlier one."""
+        if self.uncertain and rejection.status != 402:
+            return Unknown(rejection.unsettled or rejection.error.code)
+        return rejection
+
     def _check_readable(self, error: errors.ClientError) -> None:
         """A 4xx that is not in the gateway's form came from something else, which is a failure."""
         if error.status in _NO_ACCESS:
@@ -283,6 +282,8 @@ class _Attempt(Generic[T]):
 
 
 class _Mismatch(Exception):
+    """An answer about another payment: garbage, and the breaker must see it."""
+
     def __init__(self, outcome: Unknown) -> None:
         super().__init__(outcome.reason)
         self.outcome = outcome
@@ -292,9 +293,7 @@ def _exactly(charge: Charge) -> Callable[[Any], ChargeOutcome]:
     def read(body: Any) -> ChargeOutcome:
         outcome = wire.judge(wire.read_intent(body), charge)
         if isinstance(outcome, Unknown) and outcome.reason == "mismatch":
-            raise _Mismatch(
-                outcome
-            )  # an answer about another payment is garbage, and the breaker must see it
+            raise _Mismatch(outcome)
         return outcome
 
     return read
