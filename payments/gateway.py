@@ -35,9 +35,9 @@ from payments.webhooks import BadSignature, WebhookEvent, verify_webhook
 from resilience import errors
 
 if TYPE_CHECKING:
-    from resilience.chain import Chain
     from resilience.http import HttpSession
 
+    from resilience.chain import Chain
     from resilience.deadline import Deadline
 
 __all__ = [

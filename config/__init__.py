@@ -1,0 +1,1 @@
+"""The project: settings, checks, middleware, entry points."""

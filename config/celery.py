@@ -1,0 +1,85 @@
+"""Celery drives what the database holds: short ticks from beat, loops in the workers.
+
+Nothing of value is in the broker. Publishers (beat) get tiny bounds so that a hung broker cannot
+hold them; workers keep the defaults, since their blocking reads are longer than any such bound.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from celery import Celery
+from celery.signals import beat_init, celeryd_init
+from django.conf import settings
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+MONEY, DEFAULT = "money", "default"
+
+PUBLISHER_OPTIONS = {
+    "max_retries": 0,
+    "interval_start": 0,
+    "interval_step": 0,
+    "interval_max": 0,
+    "socket_connect_timeout": 0.3,
+    "socket_timeout": 0.3,
+    "retry_on_timeout": False,
+}
+
+app = Celery("holdfast")
+
+
+def _every(seconds: float, task: str, *args: str, queue: str = DEFAULT) -> dict[str, Any]:
+    # A tick not taken up before the next one comes is dropped: after an outage there is no pile of them.
+    return {
+        "task": task,
+        "schedule": seconds,
+        "args": args,
+        "options": {"queue": queue, "expires": max(2.0, seconds)},
+    }
+
+
+def _configure() -> None:
+    tick = settings.HOLDFAST.tick_seconds
+    app.conf.update(
+        broker_url=settings.BROKER_URL,
+        broker_transport_options=PUBLISHER_OPTIONS,
+        broker_connection_timeout=0.5,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        task_publish_retry=False,
+        task_ignore_result=True,
+        task_default_queue=DEFAULT,
+        worker_prefetch_multiplier=1,
+        worker_send_task_events=False,
+        task_soft_time_limit=60,
+        task_time_limit=90,
+        timezone="UTC",
+        beat_schedule={
+            "drain-payment": _every(tick, "orders.tasks.drain", "payment", queue=MONEY),
+            "drain-mail": _every(tick, "orders.tasks.drain", "mail"),
+            "expire-orders": _every(tick, "orders.tasks.expire_orders"),
+            "refresh-rates": _every(settings.HOLDFAST.rates_refresh_seconds, "orders.tasks.refresh_rates"),
+            "refresh-catalog": _every(30.0, "orders.tasks.refresh_catalog"),
+        },
+    )
+
+
+_configure()
+app.autodiscover_tasks(["orders", "payments"])
+
+
+@celeryd_init.connect
+def _worker_waits_for_its_broker(conf: Any = None, **kwargs: Any) -> None:
+    conf.broker_transport_options = {
+        "socket_connect_timeout": 2,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+    }
+    conf.broker_connection_timeout = 4
+
+
+@beat_init.connect
+def _beat_ticks_often(sender: Any = None, **kwargs: Any) -> None:
+    sender.scheduler.max_interval = min(1.0, settings.HOLDFAST.tick_seconds)

@@ -1,0 +1,102 @@
+"""What happens to a request before a page sees it. Sits in the order of the settings."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Callable
+
+import psycopg
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from psycopg_pool import PoolTimeout
+from resilience.http import request_id
+
+from config import health
+from resilience.deadline import HEADER, Deadline, use_deadline
+
+logger = logging.getLogger(__name__)
+
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class ProbeMiddleware:
+    """Answers the orchestrator before hosts, sessions or the database come into play."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        probe = health.PROBES.get(request.path)
+        return probe(request) if probe else self._get_response(request)
+
+
+class RequestIdMiddleware:
+    """Every request has an id: the proxy's if it is harmless, else a new one. It travels to the neighbours."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        given = request.headers.get("X-Request-ID", "")
+        identity = given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
+        token = request_id.set(identity)
+        try:
+            response = self._get_response(request)
+        finally:
+            request_id.reset(token)
+        response["X-Request-ID"] = identity
+        return response
+
+
+class DeadlineMiddleware:
+    """Starts the clock of the response budget; an earlier deadline of the caller wins."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        budget = settings.HOLDFAST.checkout_budget_ms
+        with use_deadline(Deadline.after_ms(budget, incoming=request.headers.get(HEADER))):
+            return self._get_response(request)
+
+
+class StorageUnavailableMiddleware:
+    """A database that is away, busy or read-only is an honest 503, never an error page, never "accepted"."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        try:
+            return self._get_response(request)
+        except (DatabaseError, InterfaceError, PoolTimeout) as error:
+            return self.process_exception(request, error) or _storage_page(request)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """Also called by Django for errors inside views."""
+        if not is_storage_failure(error):
+            return None
+        logger.error("storage unavailable", extra={"error": type(error.__cause__ or error).__name__})
+        return _storage_page(request)
+
+
+def is_storage_failure(error: BaseException) -> bool:
+    """Whether the database, not our code, is at fault."""
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
+        return True
+    return isinstance(error.__cause__, psycopg.errors.ReadOnlySqlTransaction)
+
+
+def _storage_page(request: HttpRequest) -> HttpResponse:
+    text = _("We cannot save anything at the moment, so nothing was ordered or changed just now.")
+    response = render(None, "orders/storage_unavailable.html", {"text": text}, status=503)  # type: ignore[arg-type]
+    response["Retry-After"] = "5"
+    response["Cache-Control"] = "no-store"
+    return response

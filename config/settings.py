@@ -1,0 +1,173 @@
+"""Django's settings. The numbers of the checkout itself are in `HOLDFAST`, see environment.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from django.utils.translation import gettext_lazy as _
+
+from config.environment import Reader, database_settings, read_holdfast
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+_env = Reader(os.environ)
+
+ENVIRONMENT = _env.text("HOLDFAST_ENV", "production")
+if ENVIRONMENT not in {"production", "demo", "test"}:
+    _env.problems.append(f"HOLDFAST_ENV must be production, demo or test, got {ENVIRONMENT!r}.")
+PRODUCTION = ENVIRONMENT == "production"
+
+SECRET_KEY = _env.text("SECRET_KEY")
+DEBUG = False
+HOLDFAST_HOME = Path(_env.text("HOLDFAST_HOME", str(BASE_DIR / ".holdfast")))
+HOLDFAST = read_holdfast(_env)
+PAYMENT_API_KEY = _env.text("PAYMENT_API_KEY")
+PAYMENT_WEBHOOK_SECRET = _env.text("PAYMENT_WEBHOOK_SECRET", "")
+
+ALLOWED_HOSTS = _env.words("ALLOWED_HOSTS", "" if PRODUCTION else "localhost,127.0.0.1,[::1],testserver")
+CSRF_TRUSTED_ORIGINS = _env.words("CSRF_TRUSTED_ORIGINS")
+if PRODUCTION and not ALLOWED_HOSTS:
+    _env.problems.append("ALLOWED_HOSTS is not set.")
+
+INSTALLED_APPS = [
+    "config.apps.HoldfastConfig",
+    "orders.apps.OrdersConfig",
+    "payments.apps.PaymentsConfig",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django_htmx",
+]
+if not PRODUCTION:
+    INSTALLED_APPS.append("sandbox")
+
+MIDDLEWARE = [
+    "config.middleware.ProbeMiddleware",
+    "config.middleware.RequestIdMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.middleware.DeadlineMiddleware",
+    "config.middleware.StorageUnavailableMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+CSRF_FAILURE_VIEW = "orders.views.csrf_failure"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "orders.context.shop",
+            ],
+        },
+    }
+]
+
+DATABASES = {"default": database_settings(_env.url("DATABASE_URL", ("postgresql", "postgres")))}
+# A pool with checked connections: a restarted database costs no request more than the one in flight.
+DATABASES["default"].update(CONN_MAX_AGE=0, CONN_HEALTH_CHECKS=True)
+DATABASES["default"]["OPTIONS"] = {
+    **dict(DATABASES["default"]["OPTIONS"]),  # type: ignore[call-overload]
+    "connect_timeout": 2,
+    "application_name": "holdfast",
+    "pool": {
+        "min_size": 0,
+        "max_size": HOLDFAST.web_threads + 4,
+        "timeout": 0.4,
+        "reconnect_timeout": 5,
+        "max_idle": 60,
+    },
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+BROKER_URL = _env.url("BROKER_URL", ("redis", "rediss"))
+CACHE_URL = _env.url("CACHE_URL", ("redis", "rediss"), default=BROKER_URL or "redis://localhost/1")
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": CACHE_URL,
+        "OPTIONS": {"socket_timeout": 0.1, "socket_connect_timeout": 0.1},
+    }
+}
+SESSION_ENGINE = "django.contrib.sessions.backends.db"
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", _("English")), ("ru", _("Russian"))]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = HOLDFAST_HOME / "static"
+# Served straight from the source folders: no collect step to forget.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = False
+
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "account-orders"
+LOGOUT_REDIRECT_URL = "catalog"
+
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "no-referrer"
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PRODUCTION
+SECURE_SSL_REDIRECT = PRODUCTION
+SECURE_HSTS_SECONDS = 31_536_000 if PRODUCTION else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = PRODUCTION
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SECURE_REDIRECT_EXEMPT = [r"^health/(live|ready)/$"]
+DATA_UPLOAD_MAX_MEMORY_SIZE = 200_000
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
+
+EMAIL_HOST = _env.text("EMAIL_HOST", "")
+EMAIL_BACKEND = (
+    "django.core.mail.backends.smtp.EmailBackend"
+    if EMAIL_HOST
+    else "django.core.mail.backends.filebased.EmailBackend"
+)
+EMAIL_FILE_PATH = HOLDFAST_HOME / "mail"
+EMAIL_PORT = _env.integer("EMAIL_PORT", 25)
+EMAIL_HOST_USER = _env.text("EMAIL_HOST_USER", "")
+EMAIL_HOST_PASSWORD = _env.text("EMAIL_HOST_PASSWORD", "")
+EMAIL_TIMEOUT = 5
+DEFAULT_FROM_EMAIL = _env.text("DEFAULT_FROM_EMAIL", "Holdfast <shop@localhost>")
+SITE_URL = _env.url("SITE_URL", ("http", "https"), default="http://localhost:8000").rstrip("/")
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"()": "config.logging.LineFormatter", "as_json": PRODUCTION}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": "INFO"},
+    "loggers": {
+        "django.request": {"level": "ERROR"},
+        "django.server": {"level": "WARNING"},
+    },
+}
+
+if not PRODUCTION:
+    PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]
+
+_env.finish()

@@ -1,0 +1,18 @@
+"""Composition root of the orders: who delivers which kind of message."""
+
+from django.apps import AppConfig
+
+
+class OrdersConfig(AppConfig):
+    name = "orders"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from orders import outbox, signals
+        from orders.operations import notify, pay, undo
+
+        outbox.register(outbox.CHARGE, pay.deliver_charge)
+        outbox.register(outbox.VOID, undo.deliver_void)
+        outbox.register(outbox.REFUND, undo.deliver_refund)
+        outbox.register(outbox.NOTIFY, notify.deliver_notice)
+        signals.connect()

@@ -1,0 +1,83 @@
+"""Forms: what people type is checked, redisplayed with a sentence when wrong, never corrected silently."""
+
+from __future__ import annotations
+
+import re
+
+from django import forms
+from django.conf import settings
+from django.utils.translation import gettext_lazy as _
+
+from orders.operations.carts import MAX_QUANTITY
+
+METHODS = [
+    ("pm_card_visa", _("Card that works")),
+    ("pm_card_chargeDeclined", _("Card that is declined")),
+    ("pm_card_visa_chargeDeclinedInsufficientFunds", _("Card without enough funds")),
+    ("pm_card_authenticationRequired", _("Card that needs a confirmation")),
+]
+
+_QUANTITY = _("Please enter a whole number between 1 and %(limit)d.") % {"limit": MAX_QUANTITY}
+
+
+class PlainIntegerField(forms.CharField):
+    """Digits and nothing else: "1.000", "1e3" or "1 000" are refused in every locale, never reinterpreted."""
+
+    def __init__(self, *, low: int, high: int, message: object) -> None:
+        super().__init__(max_length=40, error_messages={"required": message, "max_length": message})
+        self._low, self._high, self._message = low, high, message
+
+    def clean(self, value: object) -> int:
+        text: str = super().clean(value)
+        if not re.fullmatch(r"[0-9]{1,18}", text) or not self._low <= int(text) <= self._high:
+            raise forms.ValidationError(str(self._message), code="invalid")
+        return int(text)
+
+
+class QuantityForm(forms.Form):
+    sku = forms.RegexField(r"^[A-Za-z0-9._-]{1,40}$")
+    quantity = PlainIntegerField(low=1, high=MAX_QUANTITY, message=_QUANTITY)
+
+
+class SkuForm(forms.Form):
+    sku = forms.RegexField(r"^[A-Za-z0-9._-]{1,40}$")
+
+
+def _codes() -> list[tuple[str, str]]:
+    return [(code, code) for code in settings.HOLDFAST.currencies]
+
+
+class CurrencyForm(forms.Form):
+    currency = forms.ChoiceField(choices=_codes)
+
+
+class MethodForm(forms.Form):
+    method = forms.ChoiceField(choices=METHODS)
+
+
+class CheckoutForm(forms.Form):
+    """The hidden fields say what the shopper saw; the amount is compared, never charged."""
+
+    token = forms.UUIDField(widget=forms.HiddenInput)
+    shown_total = PlainIntegerField(
+        low=0,
+        high=10**15,
+        message=_("The amount of this form is not readable. Please check the total and confirm again."),
+    )
+    currency = forms.ChoiceField(choices=_codes, widget=forms.HiddenInput)
+    email = forms.EmailField(
+        max_length=254,
+        label=_("E-mail"),
+        error_messages={
+            "required": _("Please enter your e-mail address: we write to it when something changes."),
+            "invalid": _("This does not look like an e-mail address."),
+        },
+    )
+    method = forms.ChoiceField(
+        choices=METHODS,
+        label=_("Payment"),
+        error_messages={
+            "required": _("Please choose how to pay."),
+            "invalid_choice": _("Please choose one of the ways to pay."),
+        },
+    )

@@ -1,0 +1,60 @@
+"""manage.py outbox stats|list|redrive: what waits, what is dead, and bringing it back."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from orders import outbox
+
+
+class Command(BaseCommand):
+    help = "Outbox and dead letters."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("action", nargs="?", default="stats", choices=["stats", "list", "redrive"])
+        parser.add_argument("ids", nargs="*", type=int)
+        parser.add_argument("--all", action="store_true", help="redrive every dead letter")
+        parser.add_argument("--rate", type=float, help="dead letters brought back per second")
+        parser.add_argument("--dry-run", action="store_true")
+        parser.add_argument("--json", action="store_true")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        action = {"stats": self._stats, "list": self._list, "redrive": self._redrive}[options["action"]]
+        action(options)
+
+    def _stats(self, options: dict[str, Any]) -> None:
+        figures = {name: dataclasses.asdict(value) for name, value in outbox.stats().items()}
+        if options["json"]:
+            self.stdout.write(json.dumps(figures))
+            return
+        for name, value in figures.items():
+            self.stdout.write(
+                f"{name}: {value['pending']} pending, oldest {value['oldest_seconds']:.0f} s, "
+                f"{value['dead']} dead letters"
+            )
+
+    def _list(self, options: dict[str, Any]) -> None:
+        letters = [dataclasses.asdict(letter) for letter in outbox.dead_letters()]
+        if options["json"]:
+            self.stdout.write(json.dumps(letters, default=str))
+            return
+        for letter in letters:
+            self.stdout.write(
+                f"{letter['id']}\t{letter['kind']}\t{letter['order'] or '-'}\t{letter['attempts']} tries\t"
+                f"{letter['reason']}"
+            )
+
+    def _redrive(self, options: dict[str, Any]) -> None:
+        if bool(options["ids"]) == options["all"]:
+            raise CommandError("name the dead letters, or give --all")
+        ids = [letter.id for letter in outbox.dead_letters() if options["all"] or letter.id in options["ids"]]
+        if not options["dry_run"]:
+            outbox.redrive(ids, f"cli:{getpass.getuser()}", rate=options["rate"])
+        done = "would be redriven" if options["dry_run"] else "redriven"
+        self.stdout.write(json.dumps({"redriven": ids}) if options["json"] else f"{len(ids)} {done}")

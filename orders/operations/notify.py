@@ -1,0 +1,85 @@
+"""Messages to the shopper: promised in the outbox, worded when they are sent, sent once."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from django.core.mail import EmailMultiAlternatives
+from django.db import transaction
+from django.template.loader import render_to_string
+from django.utils import translation
+
+from orders import outbox
+from orders.models import Order
+from orders.outbox import Lease, PoisonError
+from orders.states import OrderStatus
+from orders.wording import mail_subject
+
+logger = logging.getLogger(__name__)
+
+ACCEPTED, PAID, DECLINED, CANCELLED, REFUNDED, ACTION = (
+    "accepted",
+    "paid",
+    "declined",
+    "cancelled",
+    "refunded",
+    "action_required",
+)
+_TRUE_WHILE: dict[str, frozenset[OrderStatus]] = {
+    ACCEPTED: frozenset({OrderStatus.AWAITING_PAYMENT}),
+    PAID: frozenset({OrderStatus.PAID}),
+    DECLINED: frozenset({OrderStatus.DECLINED}),
+    CANCELLED: frozenset({OrderStatus.CANCELLED}),
+    REFUNDED: frozenset({OrderStatus.CANCELLED, OrderStatus.DECLINED, OrderStatus.REFUNDED}),
+    ACTION: frozenset({OrderStatus.ACTION_REQUIRED}),
+}
+
+
+def promise(order: Order, kind: str, now: datetime, *, after: timedelta = timedelta(0)) -> None:
+    """Adds the message to the caller's transaction; a second one of the same kind is dropped."""
+    outbox.append(
+        outbox.NOTIFY,
+        order.pk,
+        dedup=f"notify:{order.pk}:{kind}",
+        due_at=now,
+        now=now,
+        after=after,
+        payload={"notice": kind},
+    )
+
+
+def deliver_notice(lease: Lease) -> None:
+    """Sends one message, if what it says is still true; otherwise drops it with the reason."""
+    kind = lease.payload.get("notice")
+    if kind not in _TRUE_WHILE:
+        raise PoisonError(f"unknown notice {kind!r}"[:100])
+    order = Order.objects.filter(pk=lease.order_id).prefetch_related("lines").first()
+    if order is None:
+        raise PoisonError("the order does not exist")
+    if OrderStatus(order.status) not in _TRUE_WHILE[kind]:
+        with transaction.atomic():
+            outbox.cancel(lease, f"no longer true: the order is {order.status}")
+        return
+    try:
+        compose(order, kind, lease).send()
+    except OSError as error:  # SMTPException is an OSError
+        with transaction.atomic():
+            outbox.retry(lease, f"mail server: {type(error).__name__}")
+        return
+    with transaction.atomic():
+        outbox.done(lease)
+
+
+def compose(order: Order, kind: str, lease: Lease) -> EmailMultiAlternatives:
+    """The mail in the order's language. Its Message-ID is stable, so a doubled delivery can be told."""
+    from orders.queries import order_page
+
+    with translation.override(order.language):
+        context = {"page": order_page(order), "notice": kind}
+        return EmailMultiAlternatives(
+            subject=mail_subject(kind, order.number),
+            body=render_to_string(f"emails/{kind}.txt", context),
+            to=[order.email],
+            headers={"Message-ID": f"<{kind}.{order.number}@holdfast>"},
+        )

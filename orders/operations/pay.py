@@ -1,0 +1,174 @@
+"""Taking the money of an order: inline, by replay and by "pay now" through the same steps.
+
+Commit the intent, call, commit the outcome. The lease on the order's charge message says whose
+turn it is; the payment's idempotency key makes a doubled call harmless.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from datetime import datetime, timedelta
+from enum import Enum
+
+from django.conf import settings
+from django.db import transaction
+from django.urls import reverse
+
+from orders import outbox
+from orders.models import Order
+from orders.operations import stock
+from orders.operations.settle import settle
+from orders.operations.steps import SHOPPER, WORKER, move
+from orders.outbox import Lease, PoisonError
+from orders.states import HOLDING, OrderAction, OrderStatus
+from payments import dbtime, mode, throttle
+from payments import operations as payments
+from payments.operations import PaymentView
+from payments.states import PaymentStatus
+from resilience.deadline import Deadline
+
+logger = logging.getLogger(__name__)
+
+REPLAY = "replay"
+SHORTEST_CALL = 1.0
+"""Seconds a reserve must have left for a worker to begin a call."""
+HELD_BACK_SECONDS = 3.0
+"""How long a charge waits before it asks again whether a person still holds payments back."""
+_CHARGEABLE = frozenset(
+    {PaymentStatus.NEW, PaymentStatus.PROCESSING, PaymentStatus.UNKNOWN, PaymentStatus.ACTION_REQUIRED}
+)
+
+
+def take_money(lease: Lease, payment: PaymentView, deadline: Deadline, actor: str) -> OrderStatus:
+    """The call and its outcome. The intent must be committed before."""
+    outcome = payments.call(payment, deadline, inline=actor == SHOPPER)
+    return settle(lease, payment, outcome, actor)
+
+
+def deliver_charge(lease: Lease) -> None:
+    """A worker's turn at an order's charge: replay of a deferred one, or finding out an unknown one."""
+    now_mode = mode.current()
+    if now_mode.manual and now_mode.degraded and lease.payload.get("deferred"):
+        with transaction.atomic():
+            outbox.retry(lease, "a person holds payments back", after=HELD_BACK_SECONDS, counts=False)
+        return
+    config = settings.HOLDFAST
+    wait = throttle.reserve(
+        REPLAY, config.replay_rate, config.replay_ramp_seconds, longest_wait=config.outbox_lease_seconds / 3
+    )
+    if wait is None:
+        with transaction.atomic():
+            outbox.retry(lease, "waiting for a place in the replay", counts=False)
+        return
+    time.sleep(wait)
+    started = _begin(lease)
+    if started is not None:
+        payment, seconds = started
+        take_money(lease, payment, Deadline.after_ms(seconds * 1000), WORKER)
+
+
+def _begin(lease: Lease) -> tuple[PaymentView, float] | None:
+    """Writes down that the call is about to be made and how long it may take; None when it must not be."""
+    with transaction.atomic():
+        order = Order.objects.select_for_update(of=("self",)).filter(pk=lease.order_id).first()
+        if order is None:
+            raise PoisonError("the order does not exist")
+        payment = payments.latest(order.number)
+        if OrderStatus(order.status) not in HOLDING or payment.status not in _CHARGEABLE:
+            outbox.cancel(lease, f"nothing to charge: the order is {order.status}")
+            return None
+        left = (order.reserve_until - dbtime.read()).total_seconds()
+        if left < SHORTEST_CALL:
+            # The call could not end before the reserve does: the expiry will cancel the order.
+            outbox.retry(lease, "the reserve ends before the call could", counts=False)
+            return None
+        seconds = min(left, settings.HOLDFAST.worker_budget_ms / 1000)
+        return payments.begin(payment.id), seconds
+
+
+class PayNow(Enum):
+    """What became of a shopper's wish to pay at once."""
+
+    CALLED = "called"
+    BUSY = "busy"
+    TOO_LATE = "too late"
+    SOLD_OUT = "sold out"
+    UNCERTAIN = "uncertain"
+
+
+def pay_now(order_token: str, method: str, deadline: Deadline) -> PayNow:
+    """The shopper pays an order that waits for its payment, or tries another card after a decline.
+
+    Never begins a second charge while an earlier one may still take money.
+    """
+    lease_for = timedelta(seconds=settings.HOLDFAST.inline_lease_seconds)
+    with transaction.atomic():
+        order = Order.objects.select_for_update(of=("self",)).get(token=order_token)
+        payment = payments.latest(order.number)
+        now = dbtime.read()
+        if order.status == OrderStatus.DECLINED and payment.status == PaymentStatus.DECLINED:
+            try:
+                lease, payment = _second_try(order, method, now, lease_for)
+            except stock.SoldOutError:
+                return PayNow.SOLD_OUT
+        elif order.status == OrderStatus.AWAITING_PAYMENT and payment.status == PaymentStatus.NEW:
+            if order.reserve_until <= now + timedelta(seconds=deadline.remaining()):
+                return PayNow.TOO_LATE
+            taken = outbox.take_over(order.pk, outbox.CHARGE, lease_for)
+            if taken is None:
+                return PayNow.BUSY
+            lease, payment = taken, _with_method(order, payment, method)
+        elif OrderStatus(order.status) in HOLDING:
+            return PayNow.UNCERTAIN
+        else:
+            return PayNow.TOO_LATE
+    take_money(lease, payment, deadline, SHOPPER)
+    return PayNow.CALLED
+
+
+def _with_method(order: Order, payment: PaymentView, method: str) -> PaymentView:
+    """The payment to call with: the same one, or a new one in its place if the card differs.
+
+    The old one has certainly never left, so voiding it needs no call; its key is never used again.
+    """
+    if method == payment.method:
+        return payments.begin(payment.id)
+    payments.void(payment.id)
+    return create_payment(order, method, started=True)
+
+
+def _second_try(order: Order, method: str, now: datetime, lease_for: timedelta) -> tuple[Lease, PaymentView]:
+    """After a decline: the goods are reserved anew and a new payment takes the place of the old."""
+    wanted: Counter[str] = Counter()
+    for line in order.lines.all():
+        wanted[line.sku] += line.quantity
+    with transaction.atomic():
+        stock.reserve(order, wanted)
+    order.reserve_until = now + timedelta(seconds=settings.HOLDFAST.reserve_seconds)
+    move(order, OrderAction.RETRY, actor=SHOPPER, now=now)
+    payment = create_payment(order, method, started=True)
+    lease = promise_charge(order, payment, now, lease_for)
+    return lease, payment
+
+
+def create_payment(order: Order, method: str, *, started: bool) -> PaymentView:
+    """The payment of an order, over the amount and currency accepted when it was placed."""
+    back = f"{settings.SITE_URL}{reverse('order', args=[order.token])}"
+    return payments.create(
+        order.number, order.total_minor, order.currency, method, return_url=back, started=started
+    )
+
+
+def promise_charge(order: Order, payment: PaymentView, now: datetime, lease_for: timedelta | None) -> Lease:
+    """The outbox message of a payment's charge; leased to the caller if it will call at once."""
+    return outbox.append(
+        outbox.CHARGE,
+        order.pk,
+        dedup=f"charge:{payment.id}",
+        due_at=order.reserve_until,
+        now=now,
+        payload={"payment": str(payment.id), "deferred": lease_for is None},
+        lease_for=lease_for,
+    )

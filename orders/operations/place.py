@@ -1,0 +1,230 @@
+"""Placing an order: quote, one transaction, then the money.
+
+The commit comes before any money call. Whatever dies after it leaves a message in the outbox whose
+lease runs out, and a worker goes on with the same idempotency key.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Count, Sum
+
+from orders.currencies import exponent
+from orders.models import CartLine, IdempotencyRecord, Order, OrderLine
+from orders.operations import notify, stock
+from orders.operations.pay import create_payment, promise_charge, take_money
+from orders.operations.quoting import PricedCart, quote_cart
+from orders.operations.steps import SHOPPER, move, tell
+from orders.outbox import Lease, LeaseLostError
+from orders.pricing import Freshness, Quote
+from orders.queries import CartView
+from orders.states import OrderAction, OrderStatus
+from payments import dbtime, mode
+from payments import operations as payments
+from payments.operations import PaymentView
+from resilience.deadline import Deadline
+
+logger = logging.getLogger(__name__)
+
+_UNPAID_LOCK = 0x484F4C44  # names the advisory lock of the limits on unpaid orders
+
+
+class PriceChangedError(Exception):
+    """What the shopper saw is no longer what it costs. `priced` is what it costs now."""
+
+    def __init__(self, priced: PricedCart) -> None:
+        super().__init__("the price changed")
+        self.priced = priced
+
+
+class UnpaidLimitError(Exception):
+    """Taking this order unpaid would go beyond the agreed limits. `which` names the limit."""
+
+    def __init__(self, which: str) -> None:
+        super().__init__(f"limit on unpaid orders reached: {which}")
+        self.which = which
+
+
+class EmptyCartError(Exception):
+    """There is nothing to order."""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A submitted checkout form. The shown amount is only compared, never used as a price."""
+
+    token: UUID
+    owner: str
+    shown_minor: int
+    currency: str
+    email: str
+    method: str
+    language: str
+    user_id: int | None
+
+
+def find_existing(token: UUID, owner: str) -> str | None:
+    """The token of the order that this form has made already."""
+    record = IdempotencyRecord.objects.filter(token=token, owner=owner).first()
+    return record.order_token if record else None
+
+
+def check_out(form: Checkout, cart: CartView, deadline: Deadline) -> str:
+    """Makes an order of a basket and takes the money, or accepts it unpaid. Returns the order's token.
+
+    Submitting the same form again returns the same order. Raises EmptyCartError, PriceChangedError,
+    stock.SoldOutError, UnpaidLimitError, CatalogDownError, CurrencyUnavailableError; then no order
+    was made and the basket is as it was.
+    """
+    if existing := find_existing(form.token, form.owner):
+        return existing
+    priced = quote_cart(cart, form.currency, deadline) if cart.lines else None
+    if priced is None or priced.quote is None:
+        # The first of two identical submits may have emptied the basket just now.
+        if existing := find_existing(form.token, form.owner):
+            return existing
+        raise EmptyCartError
+    quote = priced.quote
+    if priced.gone or quote.total.minor != form.shown_minor:
+        if existing := find_existing(form.token, form.owner):
+            return existing
+        raise PriceChangedError(priced)
+    degraded = mode.current().degraded
+    later = degraded or payments.must_wait()
+    placed = _place(form, cart, priced, quote, deadline, degraded=degraded, limited=later)
+    if isinstance(placed, str):
+        return placed
+    order, lease, payment = placed
+    if lease is not None:
+        try:
+            take_money(lease, payment, deadline, SHOPPER)
+        except LeaseLostError:
+            logger.warning("a worker took the charge over", extra={"order": order.number})
+    return order.token
+
+
+def _place(
+    form: Checkout,
+    cart: CartView,
+    priced: PricedCart,
+    quote: Quote,
+    deadline: Deadline,
+    *,
+    degraded: bool,
+    limited: bool,
+) -> str | tuple[Order, Lease | None, PaymentView]:
+    """The one transaction. Returns the earlier order's token if the form was submitted before."""
+    with transaction.atomic():
+        bound_statements(deadline)
+        now = dbtime.read()
+        order = _order(form, priced, quote, now, degraded=degraded)
+        if not _first_submit(form, order):
+            return find_existing(form.token, form.owner) or _foreign()
+        if limited:
+            _within_limits(priced.base_total)
+        order.save(force_insert=True)
+        OrderLine.objects.bulk_create(_lines(order, quote, priced))
+        stock.reserve(order, _wanted(quote))
+        payment = create_payment(order, form.method, started=not degraded)
+        lease_for = None if degraded else timedelta(seconds=settings.HOLDFAST.inline_lease_seconds)
+        lease = promise_charge(order, payment, now, lease_for)
+        tell(order, "placed", actor=SHOPPER, now=now, after=order.status)
+        if degraded:
+            move(order, OrderAction.DEFER, actor=SHOPPER, now=now, detail={"reason": "degraded"})
+            notify.promise(order, notify.ACCEPTED, now)
+        CartLine.objects.filter(cart_id=cart.id, sku__in=[line.sku for line in quote.lines]).delete()
+    logger.info("order placed", extra={"order": order.number, "degraded": degraded})
+    return order, (None if degraded else lease), payment
+
+
+def _foreign() -> str:
+    raise EmptyCartError  # the token belongs to somebody else's form
+
+
+def bound_statements(deadline: Deadline) -> None:
+    """Lets no statement of this transaction outlive the deadline."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('statement_timeout', %s, true)", [str(max(1, deadline.remaining_ms()))]
+        )
+
+
+def _first_submit(form: Checkout, order: Order) -> bool:
+    """Takes the form's token. A second submit waits here for the first one's commit, then loses."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO orders_idempotencyrecord (token, owner, order_token, created_at)"
+            " VALUES (%s, %s, %s, now()) ON CONFLICT (token) DO NOTHING",
+            [form.token, form.owner, order.token],
+        )
+        return cursor.rowcount == 1
+
+
+def _order(form: Checkout, priced: PricedCart, quote: Quote, now: datetime, *, degraded: bool) -> Order:
+    config = settings.HOLDFAST
+    seconds = config.degraded_reserve_seconds if degraded else config.reserve_seconds
+    rate = quote.rate
+    return Order(
+        status=OrderStatus.PLACED,
+        user_id=form.user_id,
+        email=form.email,
+        language=form.language,
+        currency=quote.total.currency,
+        total_minor=quote.total.minor,
+        base_total_minor=priced.base_total,
+        rate_value=rate.value if rate else None,
+        rate_source=rate.source if rate else "",
+        rate_date=rate.provider_date if rate else None,
+        rate_fetched_at=rate.fetched_at if rate else None,
+        rate_stale=bool(rate and rate.freshness is Freshness.STALE),
+        price_as_of=quote.price_as_of,
+        reserve_until=now + timedelta(seconds=seconds),
+        deferred_because="degraded" if degraded else "",
+        created_at=now,
+    )
+
+
+def _lines(order: Order, quote: Quote, priced: PricedCart) -> list[OrderLine]:
+    return [
+        OrderLine(
+            order=order,
+            position=position,
+            sku=line.sku,
+            names=dict(priced.names.get(line.sku, {"en": line.name})),
+            quantity=line.quantity,
+            unit_minor=line.unit.minor,
+            total_minor=line.total.minor,
+        )
+        for position, line in enumerate(quote.lines)
+    ]
+
+
+def _wanted(quote: Quote) -> Counter[str]:
+    wanted: Counter[str] = Counter()
+    for line in quote.lines:
+        wanted[line.sku] += line.quantity
+    return wanted
+
+
+def _within_limits(base_total: int) -> None:
+    """Holds the agreed limits on unpaid orders, one order at a time. Raises UnpaidLimitError."""
+    config = settings.HOLDFAST
+    unit = 10 ** exponent(config.base_currency)
+    if base_total > config.degraded_max_order_total * unit:
+        raise UnpaidLimitError("order total")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_UNPAID_LOCK])
+    unpaid = Order.objects.filter(status=OrderStatus.AWAITING_PAYMENT).aggregate(
+        count=Count("pk"), total=Sum("base_total_minor", default=0)
+    )
+    if unpaid["count"] >= config.degraded_max_unpaid_orders:
+        raise UnpaidLimitError("number of orders")
+    if unpaid["total"] + base_total > config.degraded_max_unpaid_total * unit:
+        raise UnpaidLimitError("sum of orders")

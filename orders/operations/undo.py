@@ -1,0 +1,176 @@
+"""Undoing: cancel, expire, void what may have been taken, refund what was.
+
+A cancelled order is never charged. What is known about its payment decides how it ends:
+
+| payment                              | what happens                                              |
+|--------------------------------------|-----------------------------------------------------------|
+| NEW, nobody at it                    | voided at once, no call                                   |
+| may have left, or a call is running  | void message: look it up, cancel the intent, or refund    |
+| SUCCEEDED                            | refund message                                            |
+| DECLINED, VOIDED, REFUNDED           | nothing to do                                             |
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from orders import outbox
+from orders.models import Order
+from orders.operations import notify, stock
+from orders.operations.settle import give_back, promise_void
+from orders.operations.steps import CLOCK, WORKER, lock, move, tell
+from orders.outbox import Lease, PoisonError
+from orders.states import HOLDING, OrderAction, OrderStatus
+from payments import dbtime
+from payments import operations as payments
+from payments.operations import PaymentView
+from payments.outcomes import (
+    ActionRequired,
+    AlreadyCaptured,
+    Cancelled,
+    Declined,
+    NotFound,
+    NotSent,
+    Refunded,
+    RefundRefused,
+    Succeeded,
+    Unknown,
+)
+from payments.states import PaymentStatus
+from resilience.deadline import Deadline
+
+logger = logging.getLogger(__name__)
+
+VOID_LOOKS = 4
+"""An intent that the gateway does not know of after so many looks, minutes apart, was never made."""
+
+
+def cancel(order_id: int, actor: str, reason: str) -> OrderStatus:
+    """Cancels an unpaid order. Raises IllegalTransitionError for one that is paid or has ended."""
+    with transaction.atomic():
+        order = lock(order_id)
+        return _end(order, OrderAction.CANCEL, actor, reason, dbtime.read())
+
+
+def cancel_by_token(order_token: str, actor: str) -> OrderStatus:
+    """The shopper's cancel. Raises Order.DoesNotExist, IllegalTransitionError."""
+    order_id = Order.objects.only("pk").get(token=order_token).pk
+    return cancel(order_id, actor, "cancelled by the shopper")
+
+
+def _end(order: Order, action: OrderAction, actor: str, reason: str, now: datetime) -> OrderStatus:
+    status = move(order, action, actor=actor, now=now, detail={"reason": reason})
+    stock.release(order.pk)
+    payment = payments.latest(order.number)
+    running = outbox.in_flight(order.pk, outbox.CHARGE)
+    outbox.withdraw(order.pk, outbox.CHARGE, f"the order was ended: {reason}")
+    if payment.status == PaymentStatus.NEW and not running:
+        payments.void(payment.id)
+    elif payment.status not in {PaymentStatus.DECLINED, PaymentStatus.VOIDED}:
+        pause = settings.HOLDFAST.outbox_lease_seconds if running else 0
+        promise_void(order, payment, now, timedelta(seconds=pause))
+    notify.promise(order, notify.CANCELLED, now)
+    return status
+
+
+def expire_overdue(limit: int = 100) -> int:
+    """Cancels orders whose reserve ran out, a batch at a time; returns how many.
+
+    Order by order in a transaction of its own, so that a long batch holds no locks. An order whose
+    charge is being called right now is left for the next round.
+    """
+    overdue = (
+        Order.objects.filter(status__in=[s.value for s in HOLDING], reserve_until__lte=dbtime.Now())
+        .order_by("reserve_until")
+        .values_list("pk", flat=True)[:limit]
+    )
+    return sum(_expire(order_id) for order_id in list(overdue))
+
+
+def _expire(order_id: int) -> bool:
+    with transaction.atomic():
+        order = Order.objects.select_for_update(skip_locked=True, of=("self",)).filter(pk=order_id).first()
+        now = dbtime.read()
+        if order is None or OrderStatus(order.status) not in HOLDING or order.reserve_until > now:
+            return False
+        if outbox.in_flight(order_id, outbox.CHARGE):
+            return False
+        _end(order, OrderAction.EXPIRE, CLOCK, "the reserve ran out", now)
+    return True
+
+
+def _subject(lease: Lease) -> tuple[Order, PaymentView]:
+    """The order and payment a message speaks of. Raises PoisonError if they do not exist."""
+    order = Order.objects.filter(pk=lease.order_id).first()
+    try:
+        payment = payments.get(UUID(str(lease.payload.get("payment"))))
+    except (ValueError, LookupError):
+        payment = None
+    if order is None or payment is None:
+        raise PoisonError("the order or the payment does not exist")
+    return order, payment
+
+
+def deliver_void(lease: Lease) -> None:
+    """Finds out what became of an unwanted payment and undoes it: cancel the intent, or refund."""
+    order, payment = _subject(lease)
+    if payment.status in {PaymentStatus.SUCCEEDED, PaymentStatus.REFUNDED, PaymentStatus.VOIDED}:
+        with transaction.atomic():
+            if payment.status == PaymentStatus.SUCCEEDED:
+                give_back(lock(order.pk), payment, WORKER, dbtime.read())
+            outbox.done(lease)
+        return
+    deadline = Deadline.after_ms(settings.HOLDFAST.worker_budget_ms)
+    found = payments.find_out(payment, deadline)
+    if isinstance(found, ActionRequired | Unknown) and found.intent:
+        found = payments.cancel_intent(payment, found.intent, deadline)
+    with transaction.atomic():
+        order = lock(order.pk)
+        now = dbtime.read()
+        match found:
+            case Succeeded() | AlreadyCaptured():
+                paid = payments.record(payment.id, Succeeded(found.intent))
+                give_back(order, paid, WORKER, now)
+                outbox.done(lease)
+            case Cancelled() | Declined():
+                payments.void(payment.id)
+                outbox.done(lease)
+            case NotFound() if payments.note_lookup(payment.id) >= VOID_LOOKS:
+                payments.void(payment.id)
+                outbox.done(lease)
+            case NotFound():
+                outbox.retry(lease, "the gateway does not know of it (yet)")
+            case NotSent():
+                outbox.retry(lease, found.reason, after=found.retry_after, counts=False)
+            case _:
+                outbox.retry(lease, getattr(found, "reason", type(found).__name__))
+
+
+def deliver_refund(lease: Lease) -> None:
+    """Gives money back under a key that never changes."""
+    order, payment = _subject(lease)
+    if payment.status == PaymentStatus.REFUNDED or payment.intent is None:
+        with transaction.atomic():
+            outbox.done(lease)
+        return
+    outcome = payments.give_back(payment, Deadline.after_ms(settings.HOLDFAST.worker_budget_ms))
+    with transaction.atomic():
+        order = lock(order.pk)
+        now = dbtime.read()
+        match outcome:
+            case Refunded(refund=refund):
+                payments.refunded(payment.id, refund)
+                tell(order, "refunded", actor=WORKER, now=now, detail={"payment": payment.reference})
+                notify.promise(order, notify.REFUNDED, now)
+                outbox.done(lease)
+            case RefundRefused(code=code):
+                outbox.dead(lease, f"the gateway refuses the refund: {code}")
+            case NotSent():
+                outbox.retry(lease, outcome.reason, after=outcome.retry_after, counts=False)
+            case Unknown():
+                outbox.retry(lease, outcome.reason)

@@ -1,0 +1,325 @@
+"""The transactional outbox: promises in the database, kept by workers under a lease.
+
+A message is written in the transaction that causes it. A claim moves `available_at` to the end of
+the lease and hands out a token; every acknowledgement names the token, so a holder that was given
+up (killed, paused, slow) can no longer speak for the row. Sending happens between transactions.
+At least once: handlers are idempotent by keys of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+from django.db.models import Count, F, Min
+
+from orders.models import OutboxMessage
+from payments import dbtime
+
+logger = logging.getLogger(__name__)
+
+CHARGE, VOID, REFUND, NOTIFY = "charge", "void", "refund", "notify"
+PAYMENT, MAIL = "payment", "mail"
+DESTINATIONS: Mapping[str, str] = {CHARGE: PAYMENT, VOID: PAYMENT, REFUND: PAYMENT, NOTIFY: MAIL}
+
+
+@dataclass(frozen=True)
+class Lease:
+    """One claim of one message. Only the holder of the token may acknowledge."""
+
+    message_id: int
+    token: uuid.UUID
+    kind: str
+    order_id: int | None
+    payload: Mapping[str, Any]
+    attempts: int
+
+
+class LeaseLostError(Exception):
+    """The lease ran out and somebody else may hold the message now. The caller must roll back."""
+
+
+class PoisonError(Exception):
+    """The message can never be delivered as it is: straight to the dead letters. The text says why."""
+
+
+Handler = Callable[[Lease], None]
+_handlers: dict[str, Handler] = {}
+
+
+def register(kind: str, handler: Handler) -> None:
+    """Names the one function that delivers messages of this kind. Called by orders/apps.py."""
+    _handlers[kind] = handler
+
+
+def append(
+    kind: str,
+    order_id: int,
+    *,
+    dedup: str,
+    due_at: datetime,
+    now: datetime,
+    payload: Mapping[str, Any] | None = None,
+    after: timedelta = timedelta(0),
+    lease_for: timedelta | None = None,
+) -> Lease:
+    """Adds a message to the caller's transaction; with `lease_for` it is born leased to the caller.
+
+    A second message with the same `dedup` is dropped: the first one stands.
+    """
+    token = uuid.uuid4()
+    message = OutboxMessage(
+        kind=kind,
+        destination=DESTINATIONS[kind],
+        order_id=order_id,
+        payload=dict(payload or {}),
+        dedup=dedup,
+        due_at=due_at,
+        available_at=now + (lease_for or after),
+        lease_token=token if lease_for else None,
+        attempts=1 if lease_for else 0,
+        created_at=now,
+    )
+    OutboxMessage.objects.bulk_create([message], ignore_conflicts=True)
+    return Lease(0, token, kind, order_id, message.payload, message.attempts)
+
+
+_CLAIM = """
+    UPDATE orders_outboxmessage
+       SET lease_token = %(token)s, available_at = {now} + %(lease)s, attempts = attempts + 1
+     WHERE id IN (
+        SELECT id FROM orders_outboxmessage
+         WHERE status = 'PENDING' AND destination = %(destination)s AND available_at <= {now}
+         ORDER BY due_at, id
+           FOR UPDATE SKIP LOCKED
+         LIMIT %(limit)s)
+    RETURNING id, kind, order_id, payload, attempts, due_at
+"""
+
+
+def claim(destination: str, limit: int) -> list[Lease]:
+    """Leases up to `limit` messages, earliest due first. No message is handed out twice at a time."""
+    token = uuid.uuid4()
+    lease = timedelta(seconds=settings.HOLDFAST.outbox_lease_seconds)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            _CLAIM.format(now=dbtime.sql()),
+            {"token": token, "lease": lease, "destination": destination, "limit": limit},
+        )
+        rows = cursor.fetchall()
+    rows.sort(key=lambda row: (row[5], row[0]))
+    return [Lease(row[0], token, row[1], row[2], _payload(row[3]), row[4]) for row in rows]
+
+
+def _payload(raw: object) -> Mapping[str, Any]:
+    """What the row holds, if it is an object; anything else reads as empty and fails in the handler."""
+    value = json.loads(raw) if isinstance(raw, str) else raw
+    return value if isinstance(value, dict) else {}
+
+
+def _mine(lease: Lease) -> Any:
+    rows = OutboxMessage.objects.filter(status="PENDING", lease_token=lease.token)
+    # A message born leased has a token of its own and no id yet.
+    return rows.filter(id=lease.message_id) if lease.message_id else rows
+
+
+def done(lease: Lease) -> None:
+    """Delivered. Raises LeaseLostError if the token no longer holds the row."""
+    _finish(lease, OutboxMessage.Status.DONE, "")
+
+
+def cancel(lease: Lease, reason: str) -> None:
+    """No longer wanted. Raises LeaseLostError."""
+    _finish(lease, OutboxMessage.Status.CANCELLED, reason)
+
+
+def dead(lease: Lease, reason: str) -> None:
+    """Into the dead letters, visible to staff. Raises LeaseLostError."""
+    _finish(lease, OutboxMessage.Status.DEAD, reason)
+    logger.error("dead letter", extra={"kind": lease.kind, "order_id": lease.order_id, "reason": reason})
+
+
+def _finish(lease: Lease, status: str, reason: str) -> None:
+    changed = _mine(lease).update(
+        status=status, finished_at=dbtime.Now(), lease_token=None, last_error=reason[:200]
+    )
+    if not changed:
+        raise LeaseLostError(f"{lease.kind} message is no longer held")
+
+
+def retry(lease: Lease, reason: str, *, after: float | None = None, counts: bool = True) -> None:
+    """Hands the message back for later. Raises LeaseLostError.
+
+    `after` (seconds) is a wish of the other side, kept within the configured bounds; without it the
+    pause grows with the attempts, with full jitter. `counts=False` gives the attempt back: nothing
+    reached the other side, so the message has not used up a try.
+    """
+    config = settings.HOLDFAST
+    attempts = lease.attempts if counts else lease.attempts - 1
+    if counts and attempts >= config.outbox_max_attempts:
+        dead(lease, f"gave up after {attempts} tries: {reason}")
+        return
+    low, high = config.outbox_retry_min_seconds, config.outbox_retry_max_seconds
+    grown = min(high, low * 2 ** min(attempts, 16))
+    pause = random.uniform(low, max(low, grown)) if after is None else min(max(after, low), high)
+    changed = _mine(lease).update(
+        available_at=dbtime.Now() + timedelta(seconds=pause),
+        lease_token=None,
+        attempts=max(0, attempts),
+        last_error=reason[:200],
+    )
+    if not changed:
+        raise LeaseLostError(f"{lease.kind} message is no longer held")
+
+
+def deliver(lease: Lease) -> None:
+    """Runs the handler of one claimed message and lets no failure escape.
+
+    An unexpected error counts as a try; a row that killed its worker has its try counted by the
+    claim, so it too ends in the dead letters.
+    """
+    handler = _handlers.get(lease.kind)
+    try:
+        if handler is None:
+            raise PoisonError(f"no handler for kind {lease.kind!r}")
+        if lease.attempts > settings.HOLDFAST.outbox_max_attempts:
+            raise PoisonError(f"gave up after {lease.attempts - 1} tries: the worker died each time")
+        handler(lease)
+    except LeaseLostError:
+        logger.warning("lease lost", extra={"kind": lease.kind, "order_id": lease.order_id})
+    except PoisonError as error:
+        reason = str(error)
+        _settle_quietly(lease, lambda: dead(lease, reason))
+    except DatabaseError:
+        # The lease runs out by itself; the database is the very thing that does not answer.
+        logger.exception("database error in delivery", extra={"kind": lease.kind})
+    except Exception as error:
+        logger.exception("delivery failed", extra={"kind": lease.kind, "order_id": lease.order_id})
+        reason = f"{type(error).__name__}"
+        _settle_quietly(lease, lambda: retry(lease, reason))
+
+
+def _settle_quietly(lease: Lease, step: Callable[[], None]) -> None:
+    try:
+        with transaction.atomic():
+            step()
+    except LeaseLostError:
+        logger.warning("lease lost", extra={"kind": lease.kind, "order_id": lease.order_id})
+
+
+def in_flight(order_id: int, kind: str) -> bool:
+    """Whether a live lease on this kind of message exists: somebody is at it right now."""
+    return OutboxMessage.objects.filter(
+        order_id=order_id,
+        kind=kind,
+        status="PENDING",
+        lease_token__isnull=False,
+        available_at__gt=dbtime.Now(),
+    ).exists()
+
+
+def withdraw(order_id: int, kind: str, reason: str) -> None:
+    """Cancels pending messages of an order. A holder in flight will find its lease lost."""
+    OutboxMessage.objects.filter(order_id=order_id, kind=kind, status="PENDING").update(
+        status=OutboxMessage.Status.CANCELLED, finished_at=dbtime.Now(), lease_token=None, last_error=reason
+    )
+
+
+def take_over(order_id: int, kind: str, lease_for: timedelta) -> Lease | None:
+    """Leases an order's own pending message for a request; None if it is held or gone.
+
+    Call with the order row locked.
+    """
+    message = (
+        OutboxMessage.objects.select_for_update(skip_locked=True)
+        .filter(order_id=order_id, kind=kind, status="PENDING")
+        .exclude(lease_token__isnull=False, available_at__gt=dbtime.Now())
+        .first()
+    )
+    if message is None:
+        return None
+    token = uuid.uuid4()
+    OutboxMessage.objects.filter(pk=message.pk).update(
+        lease_token=token, available_at=dbtime.Now() + lease_for, attempts=F("attempts") + 1
+    )
+    return Lease(message.pk, token, kind, order_id, _payload(message.payload), message.attempts + 1)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """How much waits. Ages in seconds."""
+
+    pending: int
+    dead: int
+    oldest_seconds: float
+
+
+def stats() -> dict[str, Stats]:
+    """Figures per destination."""
+    now = dbtime.read()
+    found = (
+        OutboxMessage.objects.filter(status__in=["PENDING", "DEAD"])
+        .values("destination", "status")
+        .annotate(n=Count("id"), oldest=Min("created_at"))
+    )
+    cells = {(row["destination"], row["status"]): row for row in found}
+    result = {}
+    for destination in sorted(set(DESTINATIONS.values())):
+        pending = cells.get((destination, "PENDING"))
+        lost = cells.get((destination, "DEAD"))
+        result[destination] = Stats(
+            pending=pending["n"] if pending else 0,
+            dead=lost["n"] if lost else 0,
+            oldest_seconds=max(0.0, (now - pending["oldest"]).total_seconds()) if pending else 0.0,
+        )
+    return result
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    id: int
+    kind: str
+    order: str | None
+    attempts: int
+    reason: str
+    died_at: datetime | None
+
+
+def dead_letters(limit: int = 1000) -> list[DeadLetter]:
+    """The oldest first."""
+    rows = OutboxMessage.objects.filter(status="DEAD").select_related("order").order_by("id")[:limit]
+    return [
+        DeadLetter(
+            row.pk,
+            row.kind,
+            row.order.number if row.order else None,
+            row.attempts,
+            row.last_error,
+            row.finished_at,
+        )
+        for row in rows
+    ]
+
+
+def redrive(ids: list[int], actor: str, rate: float | None = None) -> int:
+    """Brings dead letters back with fresh tries, at `rate` a second if given. Returns how many."""
+    count = 0
+    for place, message_id in enumerate(ids):
+        after = timedelta(seconds=place / rate if rate else 0)
+        count += OutboxMessage.objects.filter(status="DEAD", pk=message_id).update(
+            status=OutboxMessage.Status.PENDING,
+            attempts=0,
+            available_at=dbtime.Now() + after,
+            finished_at=None,
+            lease_token=None,
+        )
+    logger.warning("dead letters redriven", extra={"count": count, "actor": actor})
+    return count

@@ -1,0 +1,300 @@
+"""Every read, plain values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from django.conf import settings
+from django.db import connection
+
+from orders.models import Cart, Order, ProductSnapshot, RateRecord
+from orders.pricing import Money, Rate, convert
+from orders.rates import RateLimits, freshness
+from orders.states import HOLDING, OrderStatus
+from orders.wording import Situation, situation
+from payments import dbtime
+from payments import queries as payments
+from payments.states import PaymentStatus
+
+
+@dataclass(frozen=True)
+class CartItem:
+    id: int
+    sku: str
+    quantity: int
+    names: Mapping[str, str]
+    price_minor: int
+    priced_at: datetime
+
+
+@dataclass(frozen=True)
+class CartView:
+    """A basket; `owner` is what ties a submitted form to it."""
+
+    id: int
+    owner: str
+    currency: str
+    lines: tuple[CartItem, ...]
+
+    @property
+    def units(self) -> int:
+        return sum(line.quantity for line in self.lines)
+
+
+def cart_view(cart: Cart | None) -> CartView | None:
+    if cart is None:
+        return None
+    lines = tuple(
+        CartItem(line.pk, line.sku, line.quantity, line.names, line.price_minor, line.priced_at)
+        for line in cart.lines.all()
+    )
+    return CartView(cart.pk, cart.token, cart.currency, lines)
+
+
+def find_cart(token: str | None, user_id: int | None) -> CartView | None:
+    """The basket of a user, or of a guest's cookie."""
+    carts = Cart.objects.prefetch_related("lines")
+    if user_id is not None:
+        return cart_view(carts.filter(user_id=user_id).first())
+    if not token:
+        return None
+    return cart_view(carts.filter(token=token, user__isnull=True).first())
+
+
+def rate_of_record(record: RateRecord, now: datetime) -> Rate:
+    """A stored rate with what it may be used for as of now."""
+    config = settings.HOLDFAST
+    state = freshness(
+        record.provider_date,
+        record.fetched_at,
+        now,
+        RateLimits(
+            fresh_seconds=config.rates_fresh_seconds,
+            provider_max_days=config.rates_provider_max_days,
+            show_seconds=config.rates_show_limit_seconds,
+            charge_seconds=config.rates_charge_limit_seconds,
+        ),
+    )
+    return Rate(
+        base=record.base,
+        quote=record.quote,
+        value=record.value,
+        source=record.source,
+        provider_date=record.provider_date,
+        fetched_at=record.fetched_at,
+        freshness=state.freshness,
+        may_show=state.may_show,
+        may_charge=state.may_charge,
+    )
+
+
+@dataclass(frozen=True)
+class CurrencyOffer:
+    """A currency of the shop and whether it can be offered now. The base currency needs no rate."""
+
+    code: str
+    rate: Rate | None
+    offered: bool
+
+
+def currency_offers() -> tuple[CurrencyOffer, ...]:
+    """All configured currencies; those without a rate that may be shown are not offered."""
+    config = settings.HOLDFAST
+    now = dbtime.read()
+    rates = {
+        record.quote: rate_of_record(record, now)
+        for record in RateRecord.objects.filter(base=config.base_currency)
+    }
+    return tuple(
+        CurrencyOffer(code, rates.get(code), code == config.base_currency or _usable(rates.get(code)))
+        for code in config.currencies
+    )
+
+
+def _usable(rate: Rate | None) -> bool:
+    return rate is not None and rate.may_charge
+
+
+@dataclass(frozen=True)
+class ProductCard:
+    sku: str
+    names: Mapping[str, str]
+    descriptions: Mapping[str, str]
+    price: Money
+    image_svg: str
+    free: int
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The catalog's page: products as last told, and since when the catalog has been silent, if it is."""
+
+    products: tuple[ProductCard, ...]
+    fetched_at: datetime | None
+    stale: bool
+
+
+CATALOG_FRESH = timedelta(seconds=30)
+
+
+def shelf(offer: CurrencyOffer) -> Shelf:
+    """Products with prices in one currency."""
+    rows = list(ProductSnapshot.objects.all())
+    free = _free_units()
+    oldest = min((row.fetched_at for row in rows), default=None)
+    cards = tuple(
+        ProductCard(
+            sku=row.sku,
+            names=row.names,
+            descriptions=row.descriptions,
+            price=_in(offer, Money(row.price_minor, row.currency)),
+            image_svg=row.image_svg,
+            free=free.get(row.sku, 0),
+        )
+        for row in rows
+    )
+    stale = oldest is None or dbtime.read() - oldest > CATALOG_FRESH
+    return Shelf(cards, oldest, stale)
+
+
+def _in(offer: CurrencyOffer, money: Money) -> Money:
+    return convert(money, offer.rate) if offer.rate and offer.code != money.currency else money
+
+
+def _free_units() -> dict[str, int]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT sku, on_hand - reserved FROM orders_stockitem")
+        return dict(cursor.fetchall())
+
+
+@dataclass(frozen=True)
+class LineView:
+    sku: str
+    names: Mapping[str, str]
+    quantity: int
+    unit: Money
+    total: Money
+
+
+@dataclass(frozen=True)
+class EventView:
+    at: datetime
+    kind: str
+    actor: str
+
+
+@dataclass(frozen=True)
+class OrderPage:
+    """All that an order's page and its mails say, true at the moment of reading."""
+
+    number: str
+    token: str
+    email: str
+    status: OrderStatus
+    situation: Situation
+    lines: tuple[LineView, ...]
+    total: Money
+    rate_value: str
+    rate_source: str
+    rate_date: date | None
+    rate_fetched_at: datetime | None
+    rate_stale: bool
+    price_as_of: datetime | None
+    reserve_until: datetime
+    created_at: datetime
+    timeline: tuple[EventView, ...]
+    decline_code: str
+    action_url: str | None
+    method: str
+
+    @property
+    def can_cancel(self) -> bool:
+        return self.status in HOLDING
+
+    @property
+    def can_pay_now(self) -> bool:
+        return self.situation in {Situation.AWAITING, Situation.DECLINED}
+
+    @property
+    def settled(self) -> bool:
+        """Nothing more will happen by itself."""
+        return self.situation in {
+            Situation.PAID,
+            Situation.DECLINED,
+            Situation.CANCELLED,
+            Situation.EXPIRED,
+            Situation.REFUNDED,
+        }
+
+
+def find_order(token: str) -> OrderPage | None:
+    """The order with this unguessable token."""
+    order = Order.objects.filter(token=token).prefetch_related("lines", "events").first()
+    return order_page(order) if order else None
+
+
+def order_page(order: Order) -> OrderPage:
+    """The page of one order."""
+    payment = payments.newest(order.number)
+    events = tuple(EventView(event.at, event.kind, event.actor) for event in order.events.all())
+    status = OrderStatus(order.status)
+    return OrderPage(
+        number=order.number,
+        token=order.token,
+        email=order.email,
+        status=status,
+        situation=situation(
+            status,
+            payment.status if payment else PaymentStatus.NEW,
+            expired=any(event.kind == "expire" for event in events),
+        ),
+        lines=tuple(
+            LineView(
+                line.sku,
+                line.names,
+                line.quantity,
+                Money(line.unit_minor, order.currency),
+                Money(line.total_minor, order.currency),
+            )
+            for line in order.lines.all()
+        ),
+        total=Money(order.total_minor, order.currency),
+        rate_value=f"{order.rate_value.normalize():f}" if order.rate_value is not None else "",
+        rate_source=order.rate_source,
+        rate_date=order.rate_date,
+        rate_fetched_at=order.rate_fetched_at,
+        rate_stale=order.rate_stale,
+        price_as_of=order.price_as_of,
+        reserve_until=order.reserve_until,
+        created_at=order.created_at,
+        timeline=events,
+        decline_code=payment.reason if payment and payment.status == PaymentStatus.DECLINED else "",
+        action_url=payment.action_url if payment else None,
+        method=payment.method if payment else "",
+    )
+
+
+@dataclass(frozen=True)
+class OrderRow:
+    number: str
+    token: str
+    status: OrderStatus
+    total: Money
+    created_at: datetime
+
+
+def orders_of(user_id: int, limit: int = 50) -> list[OrderRow]:
+    """A user's newest orders."""
+    rows = Order.objects.filter(user_id=user_id).order_by("-id")[:limit]
+    return [
+        OrderRow(
+            row.number,
+            row.token,
+            OrderStatus(row.status),
+            Money(row.total_minor, row.currency),
+            row.created_at,
+        )
+        for row in rows
+    ]

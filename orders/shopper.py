@@ -1,0 +1,55 @@
+"""Who is shopping: the basket's cookie and the chosen currency of a request."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+from orders import queries
+from orders.operations.carts import Owner
+from orders.queries import CartView, CurrencyOffer
+
+CART_COOKIE = "holdfast_cart"
+_SIXTY_DAYS = 60 * 24 * 3600
+
+
+def owner_of(request: HttpRequest) -> Owner:
+    """A user's basket, or that of the guest's own cookie, which outlives the session."""
+    user_id = request.user.pk if request.user.is_authenticated else None
+    token = request.COOKIES.get(CART_COOKIE)
+    # A cookie is typed by anybody; a NUL byte would be refused by the database.
+    return Owner(
+        token if token and token.isascii() and token.isprintable() and len(token) <= 64 else None, user_id
+    )
+
+
+def cart_of(request: HttpRequest) -> CartView | None:
+    """The request's basket, read once."""
+    if not hasattr(request, "_holdfast_cart"):
+        owner = owner_of(request)
+        request._holdfast_cart = queries.find_cart(owner.token, owner.user_id)  # type: ignore[attr-defined]
+    cart: CartView | None = request._holdfast_cart  # type: ignore[attr-defined]
+    return cart
+
+
+def currency_of(request: HttpRequest) -> CurrencyOffer:
+    """The currency to show prices in: the chosen one while it can be offered, else the base."""
+    offers = {offer.code: offer for offer in queries.currency_offers()}
+    cart = cart_of(request)
+    chosen = offers.get(cart.currency) if cart else None
+    if chosen is not None and chosen.offered:
+        return chosen
+    return offers[settings.HOLDFAST.base_currency]
+
+
+def remember(response: HttpResponse, request: HttpRequest, cart: CartView) -> None:
+    """Gives a guest the basket's cookie."""
+    if not request.user.is_authenticated and request.COOKIES.get(CART_COOKIE) != cart.owner:
+        response.set_cookie(
+            CART_COOKIE,
+            cart.owner,
+            max_age=_SIXTY_DAYS,
+            httponly=True,
+            samesite="Lax",
+            secure=settings.SESSION_COOKIE_SECURE,
+        )

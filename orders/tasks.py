@@ -1,0 +1,54 @@
+"""Celery's envelopes: each calls one operation. All state is in the database; a tick may be lost or doubled."""
+
+from __future__ import annotations
+
+import time
+
+from celery import shared_task
+from django.conf import settings
+
+from orders import outbox
+from orders.operations import quoting, undo
+from orders.operations.pay import REPLAY
+from payments import operations as payments
+from payments import throttle
+from resilience.deadline import Deadline
+
+DRAIN_SECONDS = 20.0
+"""How long one tick keeps draining before it lets the next one take over."""
+
+
+@shared_task
+def drain(destination: str) -> int:
+    """Delivers what is due for one destination, one message at a time, until nothing is left."""
+    delivered = 0
+    end = time.monotonic() + DRAIN_SECONDS
+    while time.monotonic() < end:
+        if destination == outbox.PAYMENT and payments.paused_for():
+            throttle.restart(REPLAY)
+            break
+        leases = outbox.claim(destination, 1)
+        if not leases:
+            break
+        for lease in leases:
+            outbox.deliver(lease)
+            delivered += 1
+    return delivered
+
+
+@shared_task
+def expire_orders() -> int:
+    """Cancels orders whose reserve ran out."""
+    return undo.expire_overdue()
+
+
+@shared_task
+def refresh_rates() -> bool:
+    """Asks for exchange rates ahead of need."""
+    return quoting.refresh_rates(Deadline.after_ms(settings.HOLDFAST.worker_budget_ms))
+
+
+@shared_task
+def refresh_catalog() -> bool:
+    """Asks for the catalog's list ahead of need."""
+    return quoting.refresh_catalog(Deadline.after_ms(settings.HOLDFAST.worker_budget_ms))

@@ -1,0 +1,72 @@
+"""Money, dates and names as the reader's language writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+
+from babel import UnknownLocaleError
+from babel.core import Locale
+from babel.dates import format_date, format_datetime
+from babel.numbers import format_currency
+from django import template
+from django.utils.translation import get_language
+
+from orders.currencies import exponent
+from orders.pricing import Money
+from orders.wording import WORDS, Situation, Words, decline_words, event_words
+
+register = template.Library()
+
+
+def _locale() -> Locale:
+    try:
+        return Locale.parse(get_language() or "en", sep="-")
+    except (UnknownLocaleError, ValueError):
+        return Locale("en")
+
+
+@register.filter
+def money(value: Money) -> str:
+    """An amount with the currency's own number of decimals."""
+    places = exponent(value.currency)
+    amount = Decimal(value.minor).scaleb(-places)
+    return format_currency(amount, value.currency, locale=_locale(), currency_digits=True)
+
+
+@register.filter
+def day(value: date) -> str:
+    return format_date(value, format="long", locale=_locale())
+
+
+@register.filter
+def moment(value: datetime) -> str:
+    """A point in time with its zone named."""
+    return f"{format_datetime(value, format='d MMM y HH:mm', locale=_locale())} UTC"
+
+
+@register.filter
+def named(names: Mapping[str, str]) -> str:
+    """A product's name in the reader's language."""
+    return names.get((get_language() or "en")[:2]) or names.get("en", "")
+
+
+@register.filter
+def words(value: Situation) -> Words:
+    return WORDS[value]
+
+
+@register.filter
+def event(kind: str) -> str:
+    return str(event_words(kind))
+
+
+@register.filter
+def declined(code: str) -> str:
+    return str(decline_words(code))
+
+
+@register.filter
+def at(mapping: Mapping[str, Mapping[str, str]], key: str) -> Mapping[str, str]:
+    return mapping.get(key, {})

@@ -1,0 +1,162 @@
+"""From a state to what a person reads. Total: every state has words, a test walks the tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from orders.states import OrderStatus
+from payments.states import PaymentStatus
+
+Text = str | Promise
+
+
+class Situation(StrEnum):
+    """What is true for the shopper. Finer than the order's state: it knows what is certain."""
+
+    PLACED = "placed"
+    PAID = "paid"
+    AWAITING = "awaiting"
+    CONFIRMING = "confirming"
+    ACTION_REQUIRED = "action-required"
+    DECLINED = "declined"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    REFUNDING = "refunding"
+    REFUNDED = "refunded"
+
+
+@dataclass(frozen=True)
+class Words:
+    title: Text
+    text: Text
+    icon: str
+
+
+def situation(order: OrderStatus, payment: PaymentStatus, *, expired: bool) -> Situation:
+    """Every pair of states has exactly one situation."""
+    if order in {OrderStatus.CANCELLED, OrderStatus.DECLINED, OrderStatus.REFUNDED}:
+        if payment == PaymentStatus.REFUNDED:
+            return Situation.REFUNDED
+        if payment == PaymentStatus.SUCCEEDED:
+            return Situation.REFUNDING
+    if order == OrderStatus.CANCELLED:
+        return Situation.EXPIRED if expired else Situation.CANCELLED
+    if order == OrderStatus.AWAITING_PAYMENT:
+        return Situation.AWAITING if payment == PaymentStatus.NEW else Situation.CONFIRMING
+    return {
+        OrderStatus.PLACED: Situation.PLACED,
+        OrderStatus.PAID: Situation.PAID,
+        OrderStatus.ACTION_REQUIRED: Situation.ACTION_REQUIRED,
+        OrderStatus.DECLINED: Situation.DECLINED,
+        OrderStatus.REFUNDED: Situation.REFUNDED,
+    }[order]
+
+
+WORDS: dict[Situation, Words] = {
+    Situation.PLACED: Words(
+        _("Your order is being processed"),
+        _("We have your order and are taking the payment. Please do not pay again."),
+        "clock",
+    ),
+    Situation.PAID: Words(
+        _("Paid"), _("Thank you. Your payment has arrived and your order is being prepared."), "check"
+    ),
+    Situation.AWAITING: Words(
+        _("Accepted, awaiting payment"),
+        _(
+            "Your order is saved and the goods are reserved for you. The payment service does not answer at the "
+            "moment, so nothing has been taken yet. We will take the payment within the hour and write to you. "
+            "You can also pay now or cancel here."
+        ),
+        "hourglass",
+    ),
+    Situation.CONFIRMING: Words(
+        _("Accepted, payment is being confirmed"),
+        _(
+            "Your order is saved and the goods are reserved for you. We are finding out whether your payment went "
+            "through. Please do not pay again; we will write to you."
+        ),
+        "hourglass",
+    ),
+    Situation.ACTION_REQUIRED: Words(
+        _("One more step"),
+        _("Your bank asks you to confirm this payment. Nothing is taken until you do."),
+        "key",
+    ),
+    Situation.DECLINED: Words(
+        _("Payment declined"),
+        _(
+            "Your card was declined and nothing was taken. The goods are no longer reserved. Try another card?"
+        ),
+        "cross",
+    ),
+    Situation.CANCELLED: Words(
+        _("Cancelled"), _("This order is cancelled. It will not be charged."), "cross"
+    ),
+    Situation.EXPIRED: Words(
+        _("Cancelled: not paid in time"),
+        _(
+            "We could not take the payment while the goods were reserved. The order is cancelled and will not be "
+            "charged."
+        ),
+        "cross",
+    ),
+    Situation.REFUNDING: Words(
+        _("Cancelled, your money is on its way back"),
+        _("A payment arrived although the order had ended. We are returning all of it automatically."),
+        "back",
+    ),
+    Situation.REFUNDED: Words(
+        _("Refunded"), _("The order has ended and your money has been returned in full."), "back"
+    ),
+}
+
+_DECLINES: dict[str, Text] = {
+    "insufficient_funds": _("The card has not enough funds."),
+    "expired_card": _("The card has expired."),
+    "incorrect_cvc": _("The security code is wrong."),
+    "authentication_required": _("The bank asks for a confirmation that was not given."),
+}
+
+
+def decline_words(code: str) -> Text:
+    """Why a card was declined, as far as a shopper may know."""
+    return _DECLINES.get(code, _("The bank gave no reason."))
+
+
+EVENTS: dict[str, Text] = {
+    "placed": _("Order placed"),
+    "pay": _("Payment received"),
+    "defer": _("Accepted, awaiting payment"),
+    "require_action": _("Confirmation by your bank needed"),
+    "decline": _("Payment declined"),
+    "retry": _("Another attempt to pay"),
+    "cancel": _("Order cancelled"),
+    "expire": _("Cancelled: not paid in time"),
+    "refund": _("Refunded"),
+    "refunded": _("Money returned"),
+    "late_money": _("A payment arrived late and is being returned"),
+}
+
+
+def event_words(kind: str) -> Text:
+    """A line of the timeline."""
+    return EVENTS.get(kind, kind)
+
+
+def mail_subject(notice: str, number: str) -> str:
+    """The subject of a mail, in the language that is active."""
+    subjects = {
+        "accepted": _now("Your order %(number)s is accepted, payment follows"),
+        "paid": _now("Your order %(number)s is paid"),
+        "declined": _now("The payment of your order %(number)s was declined"),
+        "cancelled": _now("Your order %(number)s is cancelled"),
+        "refunded": _now("Your money for order %(number)s is on its way back"),
+        "action_required": _now("Your order %(number)s needs one more step"),
+    }
+    return subjects[notice] % {"number": number}

@@ -1,0 +1,120 @@
+"""What payments keeps. Used by this package alone; others go through operations and queries."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+
+from payments.states import OPEN, PaymentStatus
+
+
+def _choices(values: type[PaymentStatus]) -> list[tuple[str, str]]:
+    return [(value.value, value.value) for value in values]
+
+
+class Payment(models.Model):
+    """One intention to take money under one idempotency key."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    # The order's number. Opaque here: this package knows nothing of orders.
+    order_key = models.CharField(max_length=32, db_index=True)
+    reference = models.CharField(max_length=40, unique=True)
+    amount_minor = models.BigIntegerField()
+    currency = models.CharField(max_length=3)
+    method = models.CharField(max_length=100)
+    # Part of what the idempotency key stands for, so it is frozen with the rest.
+    return_url = models.CharField(max_length=500, blank=True, default="")
+    status = models.CharField(max_length=16, choices=_choices(PaymentStatus), default=PaymentStatus.NEW)
+    intent = models.CharField(max_length=255, null=True, blank=True)
+    refund = models.CharField(max_length=255, null=True, blank=True)
+    action_url = models.URLField(max_length=2000, null=True, blank=True)
+    reason = models.CharField(max_length=64, blank=True, default="")
+    lookups = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(amount_minor__gt=0), name="payment_amount_positive"),
+            models.CheckConstraint(
+                condition=Q(status__in=[s.value for s in PaymentStatus]), name="payment_status_known"
+            ),
+            models.UniqueConstraint(
+                fields=["order_key"],
+                condition=Q(status__in=sorted(s.value for s in OPEN)),
+                name="one_open_payment_per_order",
+            ),
+            models.UniqueConstraint(fields=["intent"], name="payment_intent_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.reference} {self.status}"
+
+    @property
+    def idempotency_key(self) -> str:
+        """Stable for the whole life of the payment, inline and replayed."""
+        return f"charge-{self.id}"
+
+
+class ModeSetting(models.TextChoices):
+    AUTO = "auto", "auto"
+    ON = "on", "on"
+    OFF = "off", "off"
+
+
+class EffectiveMode(models.TextChoices):
+    NORMAL = "NORMAL", "NORMAL"
+    DEGRADED = "DEGRADED", "DEGRADED"
+    RECOVERING = "RECOVERING", "RECOVERING"
+
+
+class ModeState(models.Model):
+    """The one row that says how orders are taken now."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    setting = models.CharField(max_length=4, choices=ModeSetting.choices, default=ModeSetting.AUTO)
+    automatic = models.CharField(max_length=10, choices=EffectiveMode.choices, default=EffectiveMode.NORMAL)
+    until = models.DateTimeField(null=True, blank=True)
+    since = models.DateTimeField()
+    reason = models.CharField(max_length=500, blank=True, default="")
+    actor = models.CharField(max_length=150, blank=True, default="")
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="mode_is_one_row")]
+        permissions = [("operate", "Can switch degraded mode, redrive and cancel")]
+
+    def __str__(self) -> str:
+        return f"{self.setting} since {self.since:%F %T}"
+
+
+class ModeChange(models.Model):
+    """Audit record of one change of mode. A trigger refuses UPDATE and DELETE."""
+
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=150)
+    old_setting = models.CharField(max_length=4)
+    new_setting = models.CharField(max_length=4)
+    old_effective = models.CharField(max_length=10)
+    new_effective = models.CharField(max_length=10)
+    until = models.DateTimeField(null=True)
+    reason = models.CharField(max_length=500)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.at:%F %T} {self.actor}: {self.old_setting} → {self.new_setting}"
+
+
+class Throttle(models.Model):
+    """One row a cluster-wide rate: the place in time that was given out last."""
+
+    name = models.CharField(max_length=40, primary_key=True)
+    last_at = models.DateTimeField(null=True)
+    ramp_from = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return self.name
