@@ -1,0 +1,97 @@
+"""The demo's assortment: a ship's chandler. Prices in cents of EUR."""
+
+from typing import Any
+
+from sandbox.pictures import picture
+
+# SKU, motif, cents, English name, Russian name, English description, Russian description
+_PRODUCTS = (
+    ("ROPE-12", "rope", 2450, "Mooring rope, 12 mm", "Швартовый трос, 12 мм",
+     "Twenty metres of three-strand rope that stays supple in salt water.",
+     "Двадцать метров трёхпрядного троса, который не дубеет в солёной воде."),
+    ("LANTERN-BR", "lantern", 8900, "Brass lantern", "Латунный фонарь",
+     "Burns eleven hours on one filling and does not mind the wind.",
+     "Горит одиннадцать часов на одной заправке и не боится ветра."),
+    ("OILSKIN-Y", "oilskin", 14900, "Oilskin jacket", "Непромокаемая куртка",
+     "Waxed cotton, taped seams, and pockets that drain by themselves.",
+     "Вощёный хлопок, проклеенные швы и карманы, из которых вода уходит сама."),
+    ("COMPASS-4", "compass", 12500, "Steering compass", "Путевой компас",
+     "A four-inch card in oil, readable from across the cockpit.",
+     "Четырёхдюймовая картушка в масле, видна через весь кокпит."),
+    ("BELL-15", "bell", 7600, "Ship's bell", "Судовой колокол",
+     "Cast bronze, fifteen centimetres. Heard before it is seen.",
+     "Литая бронза, пятнадцать сантиметров. Слышно раньше, чем видно."),
+    ("ANCHOR-8", "anchor", 11200, "Folding anchor, 8 kg", "Складной якорь, 8 кг",
+     "Bites into sand and mud, folds flat under the thwart.",
+     "Держит в песке и иле, складывается плоско под банку."),
+    ("BOOTS-SEA", "boots", 6900, "Sea boots", "Морские сапоги",
+     "Soles that grip wet teak; warm down to minus ten.",
+     "Подошва держит на мокром тике, тепло до минус десяти."),
+    ("FLAGS-ABC", "flag", 5400, "Signal flags, full set", "Сигнальные флаги, полный набор",
+     "All forty of the international code, sewn, in a canvas roll.",
+     "Все сорок флагов международного свода, сшитые, в парусиновом чехле."),
+    ("KNIFE-RIG", "knife", 3900, "Rigger's knife", "Такелажный нож",
+     "One blade, one marlinspike, one lanyard hole.",
+     "Один клинок, одна свайка, одно отверстие под шкерт."),
+    ("SEXTANT-M", "sextant", 39900, "Marine sextant", "Морской секстан",
+     "For the day the screens go dark. Adjusted and certified.",
+     "На тот день, когда экраны погаснут. Выверен, с сертификатом."),
+    ("BARO-OAK", "barometer", 9800, "Oak barometer", "Дубовый барометр",
+     "Aneroid movement in a turned oak case; needs no battery.",
+     "Анероид в точёном дубовом корпусе, батарейка не нужна."),
+    ("BLOCK-60", "block", 3300, "Wooden block, 60 mm", "Деревянный блок, 60 мм",
+     "Ash shell, bronze sheave. Runs quietly under load.",
+     "Ясеневые щёки, бронзовый шкив. Под нагрузкой не скрипит."),
+    ("SHACKLE-10", "shackle", 650, "Bow shackle, 10 mm", "Такелажная скоба, 10 мм",
+     "Stainless steel, forged, breaking load five tonnes.",
+     "Кованая нержавеющая сталь, разрывная нагрузка пять тонн."),
+    ("NEEDLES-5", "needle", 480, "Sail needles, five sizes", "Парусные иглы, пять размеров",
+     "Triangular points, with a twist of waxed red twine.",
+     "Трёхгранное остриё, с мотком вощёной красной нити."),
+    ("MUG-ANC", "mug", 1250, "Enamel mug", "Эмалированная кружка",
+     "Wide foot, so that it stays where you put it.",
+     "Широкое дно: стоит там, где поставили."),
+    ("SPYGLASS", "spyglass", 18900, "Brass spyglass", "Латунная подзорная труба",
+     "Three draws, twenty times, in a leather case.",
+     "Три колена, двадцатикратная, в кожаном футляре."),
+    ("CHART-NS", "chart", 2950, "Chart of the North Sea", "Карта Северного моря",
+     "Corrected to the latest notices, on paper that takes an eraser.",
+     "С последней корректурой, на бумаге, которая терпит ластик."),
+    ("BUOY-75", "lifebuoy", 5900, "Lifebuoy", "Спасательный круг",
+     "Seventy-five centimetres, with a grab line all round.",
+     "Семьдесят пять сантиметров, с леером по окружности."),
+    ("GLOVES-D", "gloves", 2290, "Deck gloves", "Палубные перчатки",
+     "Goat leather, short fingers for fine work on the left hand.",
+     "Козья кожа, на левой руке короткие пальцы для тонкой работы."),
+    ("HAT-SW", "hat", 3490, "Sou'wester", "Зюйдвестка",
+     "Long at the back, where the rain runs down.",
+     "Длинные поля сзади, там, где стекает дождь."),
+    ("SWEATER-G", "sweater", 9900, "Fisherman's sweater", "Рыбацкий свитер",
+     "Oiled wool, knitted so close that the wind gives up.",
+     "Промасленная шерсть такой плотной вязки, что ветер сдаётся."),
+    ("LOGBOOK", "logbook", 1890, "Ship's logbook", "Судовой журнал",
+     "Two hundred numbered pages; sewn, so that none gets lost.",
+     "Двести пронумерованных страниц, сшитых, чтобы ни одна не пропала."),
+    ("GLASS-30", "hourglass", 2790, "Half-hour glass", "Получасовая склянка",
+     "One turn, one bell. Accurate to the minute.",
+     "Один оборот, один удар. Точность до минуты."),
+    ("KETTLE-G", "kettle", 4500, "Galley kettle", "Камбузный чайник",
+     "A low one with a wide base, for a stove that never stands still.",
+     "Низкий, с широким дном, для плиты, которая не стоит на месте."),
+)  # fmt: skip
+
+
+def products() -> dict[str, dict[str, Any]]:
+    """Every product in wire form by SKU, freshly made, in the order of the shop window."""
+    return {
+        sku: {
+            "sku": sku,
+            "name": name,
+            "name_ru": name_ru,
+            "description": text,
+            "description_ru": text_ru,
+            "price": {"amount_minor": cents, "currency": "EUR"},
+            "image_svg": picture(motif, name, number),
+        }
+        for number, (sku, motif, cents, name, name_ru, text, text_ru) in enumerate(_PRODUCTS)
+    }
