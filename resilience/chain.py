@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from resilience.breaker import BreakerPolicy, BreakerSnapshot, CircuitBreaker
+from resilience.breaker_stages import Stage
 from resilience.bulkhead import Bulkhead, BulkheadPolicy
 from resilience.clock import SYSTEM_CLOCK, Clock
 from resilience.counter import Counter
 from resilience.deadline import Deadline, current_deadline, use_deadline
 from resilience.errors import (
+    Answered,
     BulkheadFull,
     ClientError,
     NotSent,
@@ -35,6 +37,10 @@ from resilience.retry import RetryBudget, RetryPolicy, may_repeat, pause_before
 P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("resilience")
+
+_FAIR_PART = (
+    0.5  # of call_timeout; an attempt that got less and ran out of it says nothing about the neighbour
+)
 
 Observer = Callable[[str, str, float], None]
 """Called after every attempt that reached the operation: chain name, outcome ("success", "failure",
@@ -255,9 +261,7 @@ class Chain:
                 finally:
                     bulkhead.give_back(place)
         except BaseException as error:
-            finished = self._now()
-            stage.leave(key, error, finished)
-            self._note_failure(error, finished, finished - now)
+            self._leave(stage, key, error, now, end)
             raise
         finished = self._now()
         stage.success(key, finished)
@@ -324,6 +328,17 @@ class Chain:
     def _note_refusal(self, error: BaseException) -> None:
         if isinstance(error, NotSent):
             self._refused.add()
+
+    def _leave(self, stage: Stage, key: int, error: BaseException, started: float, end: float) -> None:
+        finished = self._now()
+        cut_short = end - started < _FAIR_PART * self._call_timeout
+        if cut_short and finished >= end and isinstance(error, Exception) and not isinstance(error, Answered):
+            # It ran out of a time that no neighbour could be blamed for not keeping: a stranger's tiny deadline
+            # must not open the breaker for everybody.
+            stage.ignore(key)
+        else:
+            stage.leave(key, error, finished)
+        self._note_failure(error, finished, finished - started)
 
     def _note_failure(self, error: BaseException, now: float, took: float) -> None:
         if isinstance(error, RateLimited):

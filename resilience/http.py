@@ -190,7 +190,12 @@ class HttpSession:
         prepared.method = method.upper()
         prepared.url = self.policy.base_url.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
         prepared.headers = requests.structures.CaseInsensitiveDict(
-            {"Accept": "application/json", "Accept-Encoding": "gzip", "X-Request-ID": _fit_request_id()}
+            {
+                "User-Agent": "holdfast",
+                "Accept": "application/json",
+                "Accept-Encoding": "gzip",
+                "X-Request-ID": _fit_request_id(),
+            }
         )
         prepared.headers.update(self.policy.headers)
         if form is not None:
