@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from sandbox.http import Request, Response
-from sandbox.neighbour import Neighbour, NotFound, arguments, run
+from sandbox.neighbour import Neighbour, NotFound, main
 from sandbox.products import products
 
 _LARGEST_PAGE = 100
@@ -109,10 +109,5 @@ def _tagged(response: Response, request: Request) -> Response:
     return dataclasses.replace(response, headers=response.headers + headers)
 
 
-def main() -> None:
-    options = arguments("catalog").parse_args()
-    run(lambda: Catalog(options.host, options.port, options.control_port), options.with_parent)
-
-
 if __name__ == "__main__":
-    main()
+    main("catalog", Catalog)

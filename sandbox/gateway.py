@@ -6,7 +6,6 @@ Run it with `python -m sandbox.gateway --port 0 [--state DIR] [--webhook-url URL
 import hashlib
 import html
 import json
-import os
 import re
 import threading
 import time
@@ -19,7 +18,7 @@ from sandbox.book import Book, Change, Kept
 from sandbox.http import Request, Response
 from sandbox.intents import StripeError, Wire, invalid
 from sandbox.ledger import Entry
-from sandbox.neighbour import Neighbour, NotFound, arguments, run
+from sandbox.neighbour import Neighbour, NotFound, main
 from sandbox.webhooks import Webhooks
 
 _SEARCH = re.compile(r"""metadata\[(['"])(?P<field>[^'"\]]+)\1\]\s*:\s*(['"])(?P<value>[^'"]*)\3""")
@@ -335,23 +334,5 @@ def _fingerprint(request: Request) -> str:
     return hashlib.sha256(json.dumps([request.method, request.path, pairs]).encode()).hexdigest()
 
 
-def main() -> None:
-    parser = arguments("gateway")
-    parser.add_argument("--webhook-url", default=os.environ.get("SANDBOX_WEBHOOK_URL"))
-    parser.add_argument("--webhook-secret", default=os.environ.get("PAYMENT_WEBHOOK_SECRET", "whsec_sandbox"))
-    options = parser.parse_args()
-    run(
-        lambda: Gateway(
-            options.host,
-            options.port,
-            options.control_port,
-            state=options.state,
-            webhook_url=options.webhook_url,
-            webhook_secret=options.webhook_secret,
-        ),
-        options.with_parent,
-    )
-
-
 if __name__ == "__main__":
-    main()
+    main("gateway", Gateway)

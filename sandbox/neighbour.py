@@ -277,27 +277,39 @@ def _deliver(response: Response, effect: Effect, connection: Connection, wake: s
     return connection.send(rest) and effect.truncate_bytes is None
 
 
-def arguments(name: str) -> argparse.ArgumentParser:
-    """The options every neighbour takes on the command line."""
-    parser = argparse.ArgumentParser(prog=f"python -m sandbox.{name}")
+def add_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+    """The options of a neighbour on the command line."""
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--control-port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--with-parent", action="store_true", help="end when the starter ends")
-    parser.add_argument("--state", type=Path, help="directory that survives restarts (gateway)")
-    return parser
+    if name == "gateway":
+        parser.add_argument("--state", type=Path, help="directory that keeps the books over a restart")
+        parser.add_argument("--webhook-url", default=os.environ.get("SANDBOX_WEBHOOK_URL"))
+        parser.add_argument(
+            "--webhook-secret", default=os.environ.get("PAYMENT_WEBHOOK_SECRET", "whsec_sandbox")
+        )
 
 
-def run(build: Callable[[], Neighbour], with_parent: bool) -> None:
+def main(name: str, build: Callable[..., Neighbour]) -> None:
+    """`python -m sandbox.NAME`."""
+    parser = argparse.ArgumentParser(prog=f"python -m sandbox.{name}")
+    add_arguments(parser, name)
+    run(name, build, vars(parser.parse_args()))
+
+
+def run(name: str, build: Callable[..., Neighbour], options: dict[str, Any]) -> None:
     """Serve until SIGTERM or SIGINT, then end at once with exit code 0."""
-    if with_parent:
+    if options["with_parent"]:
         die_with_parent(os.getppid())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
+    chosen = ["host", "port", "control_port"]
+    chosen += ["state", "webhook_url", "webhook_secret"] if name == "gateway" else []
     try:
-        neighbour = build()
+        neighbour = build(**{option: options[option] for option in chosen})
     except OSError as error:
-        sys.exit(f"cannot listen: {error}")
+        sys.exit(f"the {name} cannot start: {error}")
     with contextlib.suppress(BrokenPipeError):
         print(f"control {neighbour.control_url}", flush=True)
         print(f"ready {neighbour.url}", flush=True)

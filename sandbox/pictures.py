@@ -115,7 +115,7 @@ stroke-linecap="round"/>""",
 <circle cx="160" cy="124" r="70" fill="none" {_LINE}/>
 <circle cx="160" cy="124" r="34" fill="none" {_LINE}/>""",
     "gloves": f"""<path d="M92 184v-52l-10-34q8-10 16 0l8 22V72q9-10 16 0v40V62q9-10 18 0v50V70q9-9 16
-0v60l-8 54z" fill="{_WOOD}" {_LINE}/>
+0v60l-8 54z" fill="{_BRASS}" {_LINE}/>
 <path d="M228 184v-52l10-34q-8-10-16 0l-8 22V72q-9-10-16 0v40V62q-9-10-18 0v50V70q-9-9-16 0v60l8 54z"
 fill="{_BRASS}" {_LINE}/>
 <path d="M92 172h56M172 172h56" stroke="{_INK}" stroke-width="9"/>""",

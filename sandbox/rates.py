@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.http import Request, Response
-from sandbox.neighbour import Neighbour, NotFound, arguments, run
+from sandbox.neighbour import Neighbour, NotFound, main
 
 USD_PER_KWD = Decimal("3.25")
 _KEPT_DAYS = 400  # of the history: more than a year, so that charts and jumps can be tried
@@ -186,10 +186,5 @@ def _error(status: int, message: str) -> Response:
     return Response.of({"status": status, "message": message}, status)
 
 
-def main() -> None:
-    options = arguments("rates").parse_args()
-    run(lambda: Rates(options.host, options.port, options.control_port), options.with_parent)
-
-
 if __name__ == "__main__":
-    main()
+    main("rates", Rates)
