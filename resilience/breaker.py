@@ -62,15 +62,17 @@ class CircuitBreaker:
         """The state at this moment, waits and leases that have just ended taken into account."""
         return self.current(self._now()).state
 
-    def call(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, operation: Callable[[], T]) -> T:
         """Run `operation` if the breaker lets it. Raises BreakerOpen, or what the operation raises."""
         now = self._now()
         stage = self.stage
         if now >= stage.due:
             stage = self._advance(now)
+        if stage.refuses_all:
+            raise stage.refusal(now)
         key = stage.enter(now)
         try:
-            value = operation(*args, **kwargs)
+            value = operation()
         except BaseException as error:
             stage.leave(key, error, self._now())
             raise
@@ -82,7 +84,7 @@ class CircuitBreaker:
 
         @functools.wraps(function)
         def protected(*args: P.args, **kwargs: P.kwargs) -> T:
-            return self.call(function, *args, **kwargs)
+            return self.call(functools.partial(function, *args, **kwargs))
 
         return protected
 

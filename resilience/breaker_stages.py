@@ -31,6 +31,7 @@ class Stage:
     """
 
     __slots__ = ("breaker", "due", "generation", "since", "state")
+    refuses_all = False
 
     def __init__(self, breaker: CircuitBreaker, state: State, generation: int, since: float) -> None:
         self.breaker = breaker
@@ -41,6 +42,10 @@ class Stage:
 
     def enter(self, now: float) -> int:
         """Let a call in and return its key, or raise BreakerOpen."""
+        raise NotImplementedError
+
+    def refusal(self, now: float) -> BreakerOpen:
+        """The refusal that `enter` would raise; only for stages with `refuses_all`."""
         raise NotImplementedError
 
     def success(self, key: int, now: float) -> None:
@@ -181,7 +186,9 @@ class WatchingStage(Stage):
 class OpenStage(Stage):
     """OPEN and FORCED_OPEN: nobody passes, and finding that out costs next to nothing."""
 
-    __slots__ = ("_kept", "_message", "_refused")
+    refuses_all = True
+
+    __slots__ = ("_ends", "_events", "_kept", "_message", "_refused")
 
     def __init__(
         self,
@@ -195,20 +202,22 @@ class OpenStage(Stage):
     ) -> None:
         super().__init__(breaker, state, generation, since)
         self.due = since + wait
+        self._ends = wait < math.inf
+        self._events = breaker.events
         self._kept = kept  # what made the breaker open, to be shown
         self._refused = breaker.not_permitted.add
         self._message = f"{breaker.name}: circuit breaker is {state.value.replace('_', ' ')}"
 
     def enter(self, now: float) -> int:
+        raise self.refusal(now)
+
+    def refusal(self, now: float) -> BreakerOpen:
+        """Count a refusal and return it. Apart from `enter` to spare the hot paths a second traceback entry."""
         self._refused()
-        breaker = self.breaker
-        if breaker.events.listeners:
-            breaker.events.publish(Event(breaker.name, EventKind.BREAKER_REJECTED, now))
+        if self._events.listeners:
+            self._events.publish(Event(self.breaker.name, EventKind.BREAKER_REJECTED, now))
         # Past the Python-level constructor, which would cost as much as all the rest of a rejection.
-        error = _new_exception(BreakerOpen, self._message)
-        if self.due < math.inf:
-            error.retry_after = self.due - now
-        raise error
+        return _new_exception(BreakerOpen, self._message, self.due - now if self._ends else None)
 
     def come_due(self, now: float) -> list[Event]:
         return [self.breaker.move(Trigger.WAIT_OVER, self.due)]

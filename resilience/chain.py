@@ -247,6 +247,8 @@ class Chain:
         stage = breaker.stage
         if now >= stage.due:
             stage = breaker.current(now)
+        if stage.refuses_all:
+            raise stage.refusal(now)
         key = stage.enter(now)
         bulkhead = self.bulkhead
         try:

@@ -11,16 +11,20 @@ from typing import Any
 
 
 class ResilienceError(Exception):
-    """Base of everything this library raises about a call.
+    """Base of everything this library raises about a call."""
 
-    `retry_after`: seconds until another try makes sense.
-    """
+    def __init__(self, message: str = "", retry_after: float | None = None) -> None:
+        # Kept in `args` and not as an attribute: an exception without a dict of its own is made in half the
+        # time, and an open breaker makes thousands.
+        super().__init__(message, retry_after)
 
-    retry_after: float | None = None
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds until another try makes sense, if that is known."""
+        return self.args[1] if len(self.args) > 1 else None
 
-    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
 
 
 class NotSent(ResilienceError):
