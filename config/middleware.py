@@ -14,10 +14,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from psycopg_pool import PoolTimeout
-from resilience.http import request_id
 
 from config import health
 from resilience.deadline import HEADER, Deadline, use_deadline
+from resilience.http import request_id
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def is_storage_failure(error: BaseException) -> bool:
 
 def _storage_page(request: HttpRequest) -> HttpResponse:
     text = _("We cannot save anything at the moment, so nothing was ordered or changed just now.")
-    response = render(None, "orders/storage_unavailable.html", {"text": text}, status=503)  # type: ignore[arg-type]
+    response = render(None, "orders/storage_unavailable.html", {"text": text}, status=503)
     response["Retry-After"] = "5"
     response["Cache-Control"] = "no-store"
     return response

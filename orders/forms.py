@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from django import forms
 from django.conf import settings
+from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from orders.operations.carts import MAX_QUANTITY
@@ -17,13 +19,13 @@ METHODS = [
     ("pm_card_authenticationRequired", _("Card that needs a confirmation")),
 ]
 
-_QUANTITY = _("Please enter a whole number between 1 and %(limit)d.") % {"limit": MAX_QUANTITY}
+_QUANTITY = format_lazy(_("Please enter a whole number between 1 and {limit}."), limit=MAX_QUANTITY)
 
 
 class PlainIntegerField(forms.CharField):
     """Digits and nothing else: "1.000", "1e3" or "1 000" are refused in every locale, never reinterpreted."""
 
-    def __init__(self, *, low: int, high: int, message: object) -> None:
+    def __init__(self, *, low: int, high: int, message: Any) -> None:
         super().__init__(max_length=40, error_messages={"required": message, "max_length": message})
         self._low, self._high, self._message = low, high, message
 

@@ -38,7 +38,7 @@ class Lease:
     message_id: int
     token: uuid.UUID
     kind: str
-    order_id: int | None
+    order_id: int
     payload: Mapping[str, Any]
     attempts: int
 
@@ -94,7 +94,7 @@ def append(
 
 _CLAIM = """
     UPDATE orders_outboxmessage
-       SET lease_token = %(token)s, available_at = {now} + %(lease)s, attempts = attempts + 1
+       SET lease_token = %(token)s, available_at = {now} + make_interval(secs => %(lease)s), attempts = attempts + 1
      WHERE id IN (
         SELECT id FROM orders_outboxmessage
          WHERE status = 'PENDING' AND destination = %(destination)s AND available_at <= {now}
@@ -108,15 +108,20 @@ _CLAIM = """
 def claim(destination: str, limit: int) -> list[Lease]:
     """Leases up to `limit` messages, earliest due first. No message is handed out twice at a time."""
     token = uuid.uuid4()
-    lease = timedelta(seconds=settings.HOLDFAST.outbox_lease_seconds)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             _CLAIM.format(now=dbtime.sql()),
-            {"token": token, "lease": lease, "destination": destination, "limit": limit},
+            {
+                "token": token,
+                "lease": settings.HOLDFAST.outbox_lease_seconds,
+                "destination": destination,
+                "limit": limit,
+            },
         )
         rows = cursor.fetchall()
     rows.sort(key=lambda row: (row[5], row[0]))
-    return [Lease(row[0], token, row[1], row[2], _payload(row[3]), row[4]) for row in rows]
+    # A row without an order reads as order 0, which exists for no handler: it becomes a dead letter.
+    return [Lease(row[0], token, row[1], row[2] or 0, _payload(row[3]), row[4]) for row in rows]
 
 
 def _payload(raw: object) -> Mapping[str, Any]:

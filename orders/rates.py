@@ -17,10 +17,9 @@ from orders.pricing import Freshness, Rate, plausible
 from resilience import errors
 
 if TYPE_CHECKING:
-    from resilience.http import HttpSession
-
     from resilience.chain import Chain
     from resilience.deadline import Deadline
+    from resilience.http import HttpSession
 
 SOURCE = "ecb"
 
@@ -40,6 +39,7 @@ class Rejection(StrEnum):
     BAD_DATE = "bad_date"
     FUTURE_DATE = "future_date"
     JUMP = "jump"
+    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,14 @@ class Standing(NamedTuple):
     may_charge: bool
 
 
+class _NothingGood(errors.BadAnswer):
+    """The answer can be read, and nothing in it can be used: a failure of the service all the same."""
+
+    def __init__(self, rejected: Mapping[str, str]) -> None:
+        super().__init__("no usable rate in the answer", status=200)
+        self.rejected = rejected
+
+
 class RatesClient:
     """Fetches rates from `base` to other currencies. `http` is anything with `HttpSession.request`."""
 
@@ -116,22 +124,44 @@ class RatesClient:
             exponent(code)
         if not wanted:
             return RatesAnswer({}, {})
-        query = {"base": self._base, "quotes": ",".join(wanted), "providers": SOURCE}
+        try:
+            return self._ask(wanted, deadline)
+        except _NothingGood as error:
+            raise RatesUnavailable("no_usable_rate", None, error.rejected) from None
+        except errors.BadAnswer as error:
+            answer = self._one_by_one(wanted, deadline)
+            if not answer.good:
+                raise RatesUnavailable("bad_answer", error.retry_after, answer.rejected) from None
+            return answer
+        except errors.ResilienceError as error:
+            raise RatesUnavailable(_reason(error), error.retry_after) from None
+
+    def _one_by_one(self, wanted: Collection[str], deadline: Deadline) -> RatesAnswer:
+        """One value that is no JSON (NaN, a key twice) makes the whole answer unreadable: find out which."""
+        good: dict[str, FetchedRate] = {}
         rejected: dict[str, str] = {}
+        for code in wanted if len(wanted) > 1 else ():
+            try:
+                good.update(self._ask([code], deadline).good)
+            except _NothingGood as error:
+                rejected.update(error.rejected)
+            except errors.BadAnswer:
+                rejected[code] = Rejection.UNREADABLE
+            except errors.ResilienceError:
+                break
+        return RatesAnswer(good, rejected)
+
+    def _ask(self, wanted: Collection[str], deadline: Deadline) -> RatesAnswer:
+        query = {"base": self._base, "quotes": ",".join(wanted), "providers": SOURCE}
 
         def attempt(attempt_deadline: Deadline) -> RatesAnswer:
             response = self._http.request("GET", "/v2/rates", deadline=attempt_deadline, query=query)
             answer = _read(response.body, self._base, wanted)
-            rejected.clear()
-            rejected.update(answer.rejected)
             if not answer.good:
-                raise errors.BadAnswer("no usable rate in the answer", status=response.status)
+                raise _NothingGood(answer.rejected)
             return answer
 
-        try:
-            return self.chain.call(attempt, deadline=deadline, repeatable=True)
-        except errors.ResilienceError as error:
-            raise RatesUnavailable(_reason(error), error.retry_after, rejected) from None
+        return self.chain.call(attempt, deadline=deadline, repeatable=True)
 
 
 def judge(
@@ -238,6 +268,4 @@ def _reason(error: errors.ResilienceError) -> str:
     """A short stable code for the log."""
     if isinstance(error, errors.NotSent):
         return error.reason
-    if isinstance(error, errors.Answered):
-        return f"status_{error.status}"
-    return "bad_answer" if isinstance(error, errors.BadAnswer) else "no_answer"
+    return f"status_{error.status}" if isinstance(error, errors.Answered) else "no_answer"

@@ -99,7 +99,7 @@ def _currency_words(error: CurrencyUnavailableError) -> str:
 
 
 _CART_ERRORS = {
-    "quantity": lambda limit: _("Please enter a whole number between 1 and %(limit)d.") % {"limit": limit},
+    "quantity": lambda limit: _("Please enter a whole number between 1 and {limit}.").format(limit=limit),
     "too_many_lines": lambda limit: (
         _("A basket holds at most %(limit)d different products.") % {"limit": limit}
     ),

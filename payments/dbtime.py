@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection
 from django.db.models import DateTimeField, Func
@@ -22,8 +23,8 @@ class Now(Func):
     output_field = DateTimeField()
     function = "clock_timestamp"
 
-    def as_sql(self, compiler, connection, **extra):  # type: ignore[no-untyped-def]
-        return sql(), []
+    def as_sql(self, *args: Any, **extra: Any) -> tuple[str, tuple[str | int, ...]]:
+        return sql(), ()
 
 
 def sql() -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from resilience.http import HttpPolicy, HttpSession
-
 from resilience.breaker import BreakerPolicy
 from resilience.budget import CallBudget, call_budget, shares
 from resilience.bulkhead import BulkheadPolicy
 from resilience.chain import Chain, ChainPolicy
+from resilience.http import HttpPolicy, HttpSession
 from resilience.ratelimit import LimiterPolicy
 from resilience.retry import RetryPolicy
 
@@ -73,21 +72,22 @@ def build_session(
 def build_chain(name: str, dependency: DependencySettings, budget: CallBudget) -> Chain:
     """Retry → breaker → limiter → bulkhead around the calls of one neighbour."""
     slow_ms = dependency.breaker_slow_call_ms or 0.8 * budget.call_ms
+    longest_pause = max(budget.pause_cap_ms, 1) / 1000
     return Chain(
         ChainPolicy(
             name=name,
             call_timeout=budget.call_ms / 1000,
             retry=RetryPolicy(
                 attempts=budget.attempts,
-                backoff=dependency.backoff_ms / 1000,
-                backoff_cap=max(budget.pause_cap_ms, 1) / 1000,
+                backoff=min(longest_pause, dependency.backoff_ms / 1000),
+                backoff_cap=longest_pause,
                 budget_ratio=dependency.retry_budget,
             ),
             breaker=BreakerPolicy(
                 window=dependency.breaker_window,
                 min_calls=dependency.breaker_min_calls,
                 failure_rate=float(dependency.breaker_failure_rate),
-                slow_call=min(slow_ms, budget.call_ms) / 1000,
+                slow_call=slow_ms / 1000,
                 slow_rate=float(dependency.breaker_slow_rate),
                 open_seconds=dependency.breaker_open_seconds,
                 half_open_calls=dependency.breaker_half_open_calls,

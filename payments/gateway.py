@@ -35,10 +35,9 @@ from payments.webhooks import BadSignature, WebhookEvent, verify_webhook
 from resilience import errors
 
 if TYPE_CHECKING:
-    from resilience.http import HttpSession
-
     from resilience.chain import Chain
     from resilience.deadline import Deadline
+    from resilience.http import HttpSession
 
 __all__ = [
     "CARD_DECLINES",
@@ -212,7 +211,9 @@ class Gateway:
         except errors.ServerError as error:
             if error.status == 429:
                 return attempt.untouched("rate_limited", error.retry_after)
-            return Unknown("server_error", retry_after=error.retry_after)
+            # The gateway keeps errors under the key too: repeating a replayed one brings nothing new.
+            replayed = error.headers.get("idempotent-replayed") == "true"
+            return Unknown("stored_error" if replayed else "server_error", retry_after=error.retry_after)
         except errors.BadAnswer as error:
             return Unknown(attempt.complaint or "bad_answer", attempt.intent, error.retry_after)
         except errors.OutcomeUnknown as error:

@@ -17,15 +17,13 @@ from payments.clients import background_gateway, inline_gateway
 from payments.models import Payment
 from payments.outcomes import (
     ActionRequired,
-    AlreadyCaptured,
-    Cancelled,
+    CancelOutcome,
     Charge,
     ChargeOutcome,
     Declined,
     NotFound,
     NotSent,
-    Refunded,
-    RefundRefused,
+    RefundOutcome,
     Refused,
     Succeeded,
     Unknown,
@@ -184,7 +182,7 @@ def void(payment_id: UUID) -> PaymentView:
     return view(payment)
 
 
-def refunded(payment_id: UUID, refund: str) -> PaymentView:
+def refunded(payment_id: UUID, refund: str | None) -> PaymentView:
     """The money went back. Call inside a transaction."""
     payment = _lock(payment_id)
     payment.status = advance(TRANSITIONS, PaymentStatus(payment.status), PaymentEvent.REFUND)
@@ -214,17 +212,17 @@ def find_out(payment: PaymentView, deadline: Deadline) -> ChargeOutcome | NotFou
     return background_gateway().look_up(payment.reference, payment.intent, charge_of(payment), deadline)
 
 
-def cancel_intent(
-    payment: PaymentView, intent: str, deadline: Deadline
-) -> Cancelled | AlreadyCaptured | NotSent | Unknown:
+def cancel_intent(payment: PaymentView, intent: str, deadline: Deadline) -> CancelOutcome:
     """Cancels what was begun at the gateway, under a stable key. Never inside a transaction."""
     return background_gateway().cancel(intent, f"void-{payment.id}", deadline)
 
 
-def give_back(payment: PaymentView, deadline: Deadline) -> Refunded | RefundRefused | NotSent | Unknown:
+def give_back(payment: PaymentView, deadline: Deadline) -> RefundOutcome:
     """Refunds the whole amount, under a stable key. Never inside a transaction."""
     assert payment.intent is not None
-    return background_gateway().refund(payment.intent, payment.amount_minor, f"refund-{payment.id}", deadline)
+    key = f"refund-{payment.id}"
+    gateway = background_gateway()
+    return gateway.refund(payment.intent, payment.amount_minor, key, deadline, currency=payment.currency)
 
 
 def paused_for() -> float | None:

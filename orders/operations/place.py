@@ -164,7 +164,7 @@ def _first_submit(form: Checkout, order: Order) -> bool:
             " VALUES (%s, %s, %s, now()) ON CONFLICT (token) DO NOTHING",
             [form.token, form.owner, order.token],
         )
-        return cursor.rowcount == 1
+        return bool(cursor.rowcount == 1)
 
 
 def _order(form: Checkout, priced: PricedCart, quote: Quote, now: datetime, *, degraded: bool) -> Order:

@@ -43,7 +43,6 @@ def settle(lease: Lease, payment: PaymentView, outcome: ChargeOutcome, actor: st
 
     Raises LeaseLostError when the lease is gone and the outcome is only a doubt.
     """
-    assert lease.order_id is not None
     with transaction.atomic():
         order = lock(lease.order_id)
         now = dbtime.read()

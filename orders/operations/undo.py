@@ -33,7 +33,9 @@ from payments.outcomes import (
     ActionRequired,
     AlreadyCaptured,
     Cancelled,
+    CancelOutcome,
     Declined,
+    LookupOutcome,
     NotFound,
     NotSent,
     Refunded,
@@ -126,7 +128,7 @@ def deliver_void(lease: Lease) -> None:
             outbox.done(lease)
         return
     deadline = Deadline.after_ms(settings.HOLDFAST.worker_budget_ms)
-    found = payments.find_out(payment, deadline)
+    found: LookupOutcome | CancelOutcome = payments.find_out(payment, deadline)
     if isinstance(found, ActionRequired | Unknown) and found.intent:
         found = payments.cancel_intent(payment, found.intent, deadline)
     with transaction.atomic():

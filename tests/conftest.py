@@ -1,0 +1,41 @@
+"""Fixtures of the whole suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.world import Shopper, World
+
+
+@pytest.fixture
+def world(transactional_db: None) -> Iterator[World]:
+    """A shop with stock and healthy neighbours; afterwards every invariant must hold."""
+    world = World()
+    world.open_shop()
+    yield world
+    world.heal()
+    if world.audited:
+        assert world.violations() == []
+
+
+@pytest.fixture
+def shopper() -> Shopper:
+    return Shopper()
+
+
+@pytest.fixture
+def tune(settings: Any) -> Any:
+    """Changes numbers of the checkout for one test: `tune(reserve_seconds=3)`."""
+    from orders import clients as order_clients
+    from payments import clients as payment_clients
+
+    def change(**numbers: Any) -> None:
+        settings.HOLDFAST = replace(settings.HOLDFAST, **numbers)
+        order_clients.reset()
+        payment_clients.reset()
+
+    return change

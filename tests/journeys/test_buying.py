@@ -1,0 +1,177 @@
+"""A shopper's way, healthy and with a broken gateway; the page and the gateway's books are both read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orders.models import Order, OutboxMessage, StockItem
+from orders.operations import undo
+from payments import mode
+from payments.models import Payment
+from tests.world import DECLINED, DOWN, HANG, HANG_AFTER, NEEDS_ACTION, REFUSE, Shopper, World
+
+
+def test_a_healthy_checkout_is_paid_at_once_and_charged_once(world: World, shopper: Shopper) -> None:
+    page = shopper.buy(quantity=2)
+    assert page.path.startswith("/orders/")
+    assert "Thank you. Your payment has arrived" in page.text
+    assert [charge["amount"] for charge in world.charges] == [world.order().total_minor] == [4900]
+    stock = StockItem.objects.get(sku="ROPE-12")
+    assert (stock.on_hand, stock.reserved, stock.sold) == (98, 0, 2)
+
+
+def test_a_hung_gateway_leaves_an_accepted_order_that_says_not_to_pay_again(
+    world: World, shopper: Shopper, tune: Any
+) -> None:
+    tune(checkout_budget_ms=1500)
+    world.fault(world.gateway, HANG)
+    page = shopper.buy()
+    assert "Please do not pay again" in page.text
+    assert world.order().status == "AWAITING_PAYMENT"
+    assert Payment.objects.get().status == "UNKNOWN"
+    assert world.charges == []
+    world.heal()
+    world.work()
+    assert "Thank you. Your payment has arrived" in shopper.get(page.path).text
+    assert len(world.charges) == 1
+
+
+def test_a_charge_whose_answer_was_lost_is_found_again_and_not_repeated(
+    world: World, shopper: Shopper, tune: Any
+) -> None:
+    tune(checkout_budget_ms=1500)
+    world.fault(world.gateway, HANG_AFTER)
+    page = shopper.buy()
+    assert "Please do not pay again" in page.text
+    assert len(world.charges) == 1
+    world.heal()
+    world.work()
+    assert "Thank you" in shopper.get(page.path).text
+    assert len(world.charges) == 1
+    assert len(world.money_calls) == 1
+
+
+@pytest.mark.parametrize("fault", [REFUSE, DOWN], ids=["refused", "503"])
+def test_an_unreachable_gateway_does_not_stop_orders_and_the_money_is_taken_once_later(
+    world: World, shopper: Shopper, fault: dict[str, Any]
+) -> None:
+    world.fault(world.gateway, fault)
+    page = shopper.buy()
+    assert page.path.startswith("/orders/")
+    assert "Accepted" in page.text
+    assert "Your goods are reserved until" in page.text
+    world.heal()
+    world.work()
+    assert "Thank you" in shopper.get(page.path).text
+    assert len(world.charges) == 1
+
+
+def test_a_declined_card_frees_the_goods_and_another_card_pays(world: World, shopper: Shopper) -> None:
+    page = shopper.buy(method=DECLINED)
+    assert "Your card was declined and nothing was taken" in page.text
+    assert StockItem.objects.get(sku="ROPE-12").reserved == 0
+    assert world.charges == []
+    again = shopper.post(f"{page.path}pay/", {"method": "pm_card_visa"})
+    assert "Thank you" in again.text
+    assert len(world.charges) == 1
+
+
+def test_a_card_that_needs_a_confirmation_says_so_and_is_not_charged(world: World, shopper: Shopper) -> None:
+    page = shopper.buy(method=NEEDS_ACTION)
+    assert "Your bank asks you to confirm this payment" in page.text
+    assert "Confirm with your bank" in page.text
+    assert world.charges == []
+
+
+def test_in_degraded_mode_nothing_is_called_and_the_page_says_so_before(world: World, shopper: Shopper) -> None:
+    mode.change("on", actor="duty", reason="gateway maintenance")
+    shopper.put_in_basket()
+    before = shopper.get("/checkout/")
+    assert "Payments are delayed" in before.text
+    assert "Order now, pay later" in before.text
+    page = shopper.submit(shopper.checkout_form())
+    assert "nothing has been taken yet" in page.text
+    world.work()
+    assert world.money_calls == []
+    mode.change("auto", actor="duty", reason="")
+    with world.later(10):
+        world.work()
+    assert "Thank you" in shopper.get(page.path).text
+    assert len(world.charges) == 1
+
+
+def test_an_open_breaker_defers_orders_by_itself_and_closes_again(
+    world: World, shopper: Shopper, tune: Any
+) -> None:
+    from dataclasses import replace
+
+    from django.conf import settings
+
+    tune(payment=replace(settings.HOLDFAST.payment, breaker_window=2, breaker_min_calls=2, breaker_open_seconds=0.2))
+    world.fault(world.gateway, DOWN)
+    for _ in range(2):
+        Shopper().buy()
+    calls = len(world.money_calls)
+    page = shopper.buy()
+    assert len(world.money_calls) == calls
+    assert "nothing has been taken yet" in page.text
+    world.heal()
+    with world.later(5):
+        world.work()
+    assert {charge["reference"] for charge in world.charges} == {o.number for o in Order.objects.all()}
+
+
+def test_a_cancelled_order_is_never_charged(world: World, shopper: Shopper) -> None:
+    world.fault(world.gateway, REFUSE)
+    page = shopper.buy()
+    cancelled = shopper.post(f"{page.path}cancel/", {})
+    assert "This order is cancelled. It will not be charged." in cancelled.text
+    world.heal()
+    world.work()
+    assert world.money_calls == []
+    assert StockItem.objects.get(sku="ROPE-12").reserved == 0
+
+
+def test_money_that_was_taken_for_a_cancelled_order_goes_back_and_the_shopper_is_told(
+    world: World, shopper: Shopper, tune: Any
+) -> None:
+    tune(checkout_budget_ms=1500)
+    world.fault(world.gateway, HANG_AFTER)
+    page = shopper.buy()
+    world.heal()
+    shopper.post(f"{page.path}cancel/", {})
+    world.work()
+    assert "your money has been returned in full" in shopper.get(page.path).text
+    assert [charge["refunded"] for charge in world.charges] == [2450]
+
+
+def test_an_order_that_is_not_paid_in_time_is_cancelled_and_frees_its_goods(
+    world: World, shopper: Shopper
+) -> None:
+    world.fault(world.gateway, REFUSE)
+    page = shopper.buy()
+    with world.later(3700):
+        assert undo.expire_overdue() == 1
+        assert undo.expire_overdue() == 0
+        world.heal()
+        world.work()
+    assert "not paid in time" in shopper.get(page.path).text
+    assert StockItem.objects.get(sku="ROPE-12").reserved == 0
+    assert world.charges == []
+
+
+def test_mails_tell_what_is_true_when_they_are_sent(
+    world: World, shopper: Shopper, mailoutbox: list[Any]
+) -> None:
+    world.fault(world.gateway, REFUSE)
+    shopper.buy()
+    world.heal()
+    with world.later(5):
+        world.work()
+    subjects = [mail.subject for mail in mailoutbox]
+    assert len(subjects) == 1
+    assert "is paid" in subjects[0]
+    superseded = OutboxMessage.objects.get(kind="notify", payload__notice="accepted")
+    assert superseded.status == "CANCELLED"
