@@ -97,12 +97,16 @@ class Started(Control):
     def pid(self) -> int:
         return self.process.pid
 
-    def stop(self) -> None:
-        """SIGTERM: it ends at once."""
-        self._end(signal.SIGTERM)
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """SIGTERM, which ends it at once; SIGKILL after `timeout` seconds."""
+        self._end(signal.SIGTERM, timeout)
 
     def kill(self) -> None:
-        self._end(signal.SIGKILL)
+        self._end(signal.SIGKILL, 5.0)
 
     def start(self) -> None:
         """Again, on the same two ports, with the same state directory."""
@@ -111,11 +115,15 @@ class Started(Control):
         again = start_neighbour(self.name, *self.options, *ports, *control, log=self.log, env=self.env)
         self.process = again.process
 
-    def _end(self, number: int) -> None:
-        if self.process.poll() is None:
+    def _end(self, number: int, timeout: float) -> None:
+        if self.alive:
             self.process.send_signal(number)
             self.process.send_signal(signal.SIGCONT)
-            self.process.wait(10)
+            try:
+                self.process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(5)
         if self.process.stdout:
             self.process.stdout.close()
 
