@@ -104,9 +104,9 @@ class Demo:
             phases = [((_WEB,), 5.0), (others, 4.0), (tuple(_NEIGHBOURS), 1.0)]
             self._supervisor.stop([*phases, (("Valkey",), 1.0), (("PostgreSQL",), 1.5)])
             self._supervisor = None
-        self._env_file.unlink(missing_ok=True)
-        self._pid_file.unlink(missing_ok=True)
-        if self._lock is not None:
+        if self._lock is not None:  # otherwise the files are another demo's
+            self._env_file.unlink(missing_ok=True)
+            self._pid_file.unlink(missing_ok=True)
             self._lock.close()
             self._lock = None
 
