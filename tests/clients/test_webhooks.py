@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -161,7 +162,5 @@ def test_whatever_arrives_is_refused_in_one_way(payload, text):
 @settings(max_examples=300, deadline=None)
 def test_whatever_is_signed_is_an_event_or_is_refused(value):
     payload = json.dumps(value).encode()
-    try:
+    with suppress(BadSignature):
         assert isinstance(verify_webhook(payload, header(payload), SECRET, NOW), WebhookEvent)
-    except BadSignature:
-        pass
