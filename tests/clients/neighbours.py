@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -87,6 +89,28 @@ def running(name: str) -> Iterator[Process]:
         process.wait(timeout=10)
         assert process.stdout is not None
         process.stdout.close()
+
+
+@contextmanager
+def localstripe_running(program: str) -> Iterator[Process]:
+    """Start localstripe on a free port, with nothing in it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [program, "--port", str(port), "--from-scratch"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert "Running on" in process.stdout.readline()
+        yield Process(f"http://127.0.0.1:{port}", "")
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
 
 
 def chain(*, attempts: int = 1, call_timeout: float = CALL_TIMEOUT) -> Chain:

@@ -1,7 +1,13 @@
-"""What the gateway's client promises, tried against the sandbox process and against the gateway in memory."""
+"""What the gateway's client promises, tried against the sandbox process and against the gateway in memory.
+
+Where the program `localstripe` is installed (LOCALSTRIPE names another path), that independent fake of the same
+wire format is tried too, with the tests of what it supports.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,10 +33,21 @@ from payments.gateway import (
     Succeeded,
     Unknown,
 )
-from tests.clients.neighbours import API_KEY, Process, chain, failures, running, soon
+from tests.clients.neighbours import (
+    API_KEY,
+    Process,
+    chain,
+    failures,
+    localstripe_running,
+    running,
+    soon,
+)
 from tests.fakes import FakeStripe
 
 _numbers = count(1)
+LOCALSTRIPE = os.environ.get("LOCALSTRIPE") or shutil.which("localstripe")
+EVERYWHERE = ["memory", "process", *(["localstripe"] if LOCALSTRIPE else [])]
+everywhere = pytest.mark.parametrize("books", EVERYWHERE, indirect=True)
 
 
 class InMemory:
@@ -68,6 +85,31 @@ class InAProcess:
         bank.close()
 
 
+class InLocalstripe:
+    """The books of a fake that others wrote."""
+
+    def __init__(self, process: Process) -> None:
+        self.http: Any = process.session(Authorization="Bearer sk_test_12345")
+
+    def unrefunded(self, reference: str) -> list[tuple[int, str]]:
+        answer = self.http.request("GET", "/v1/payment_intents", deadline=soon(), query={"limit": "100"})
+        intents = answer.body["data"]
+        return [
+            (charge["amount"] - charge["amount_refunded"], charge["currency"])
+            for intent in intents
+            for charge in intent["charges"]["data"]
+            if intent["metadata"]["order_reference"] == reference
+            and charge["amount_refunded"] < charge["amount"]
+        ]
+
+
+@pytest.fixture(scope="module")
+def localstripe() -> Iterator[Process]:
+    assert LOCALSTRIPE
+    with localstripe_running(LOCALSTRIPE) as started:
+        yield started
+
+
 @pytest.fixture(scope="module")
 def process() -> Iterator[Process]:
     with running("gateway") as started:
@@ -76,7 +118,10 @@ def process() -> Iterator[Process]:
 
 @pytest.fixture(params=["memory", "process"])
 def books(request: pytest.FixtureRequest) -> Any:
-    return InMemory() if request.param == "memory" else InAProcess(request.getfixturevalue("process"))
+    if request.param == "memory":
+        return InMemory()
+    kind = InAProcess if request.param == "process" else InLocalstripe
+    return kind(request.getfixturevalue(request.param))
 
 
 @pytest.fixture
@@ -100,6 +145,7 @@ def new_charge(**changes: Any) -> Charge:
         ("HUF", 800_00, 80_000),
     ],
 )
+@everywhere
 def test_a_charge_takes_the_shown_amount_in_the_currencys_own_units(books, gateway, currency, minor, sent):
     charge = new_charge(amount_minor=minor, currency=currency)
     assert isinstance(gateway.charge(charge, soon()), Succeeded)
@@ -168,6 +214,13 @@ def test_the_shopper_fails_the_banks_check_and_the_payment_is_found_declined(boo
     assert isinstance(gateway.look_up(charge.reference, None, charge, soon()), Declined)
 
 
+@everywhere
+def test_a_payment_is_found_by_its_id(gateway):
+    charge = new_charge()
+    paid = gateway.charge(charge, soon())
+    assert gateway.look_up(charge.reference, paid.intent, charge, soon()) == paid
+
+
 def test_a_payment_is_found_by_its_order_reference(gateway):
     charge = new_charge()
     paid = gateway.charge(charge, soon())
@@ -177,12 +230,17 @@ def test_a_payment_is_found_by_its_order_reference(gateway):
 def test_what_was_never_asked_for_is_not_found(gateway):
     charge = new_charge()
     assert gateway.look_up(charge.reference, None, charge, soon()) == NotFound()
-    assert gateway.look_up(None, "pi_never", charge, soon()) == NotFound()
+
+
+@everywhere
+def test_an_id_nobody_gave_is_not_found(gateway):
+    assert gateway.look_up(None, "pi_never", new_charge(), soon()) == NotFound()
 
 
 @pytest.mark.parametrize(
     "changes", [{"amount_minor": 2000}, {"currency": "USD"}, {"reference": "order-other"}]
 )
+@everywhere
 def test_money_taken_for_something_else_is_no_success(gateway, changes):
     charge = new_charge()
     paid = gateway.charge(charge, soon())
@@ -212,10 +270,11 @@ def test_a_request_the_gateway_finds_wrong_is_refused_with_its_code(gateway):
     assert failures(gateway.chain) == 0
 
 
-def test_an_amount_the_gateway_cannot_take_is_refused_without_asking(gateway):
+@everywhere
+def test_an_amount_the_gateway_cannot_take_is_refused_without_asking(books, gateway):
     charge = new_charge(amount_minor=6591, currency="KWD")
     assert gateway.charge(charge, soon()) == Refused("amount_not_chargeable")
-    assert gateway.look_up(charge.reference, None, charge, soon()) == NotFound()
+    assert books.unrefunded(charge.reference) == []
 
 
 def test_an_intent_that_took_no_money_is_cancelled_and_stays_so(gateway):
@@ -228,6 +287,7 @@ def test_an_intent_that_took_no_money_is_cancelled_and_stays_so(gateway):
     assert gateway.look_up(None, asked.intent, charge, soon()) == Declined("canceled", asked.intent)
 
 
+@everywhere
 def test_cancelling_too_late_says_how_much_has_to_go_back(gateway):
     charge = new_charge(amount_minor=2500, currency="ISK")
     paid = gateway.charge(charge, soon())
@@ -253,6 +313,15 @@ def test_a_refund_gives_all_back_once_however_often_it_is_asked_for(books, gatew
     assert books.unrefunded(charge.reference) == []
 
 
+@everywhere
+def test_a_refund_gives_all_back(books, gateway):
+    charge = new_charge()
+    paid = gateway.charge(charge, soon())
+    key = f"refund-{charge.idempotency_key}"
+    assert isinstance(gateway.refund(paid.intent, 1999, key, soon(), currency="EUR"), Refunded)
+    assert books.unrefunded(charge.reference) == []
+
+
 def test_a_refund_of_more_than_was_taken_is_refused(books, gateway):
     charge = new_charge()
     paid = gateway.charge(charge, soon())
@@ -266,6 +335,7 @@ def test_a_refund_of_an_unknown_payment_is_refused(gateway):
     assert refund == RefundRefused("resource_missing")
 
 
+@everywhere
 def test_the_gateway_answers_a_ping(gateway):
     assert gateway.ping(soon()) is True
 

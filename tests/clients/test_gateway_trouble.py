@@ -134,7 +134,9 @@ def test_what_may_have_happened_is_unknown_and_the_same_key_finds_out(sandbox, e
     assert isinstance(gateway.charge(charge, soon(300)), Unknown)
     assert len(sandbox.ledger()["charges"]) == charges
     sandbox.control("DELETE", "faults")
-    assert isinstance(gateway.charge(charge, soon()), Succeeded)
+    # The first request may still be leaving: then the key is in use for a moment.
+    tries = (gateway.charge(charge, soon()) for _ in range(100))
+    assert isinstance(next(found for found in tries if found != Unknown("conflict")), Succeeded)
     assert [row["idempotency_key"] for row in sandbox.ledger()["charges"]] == [charge.idempotency_key]
 
 
