@@ -1,5 +1,6 @@
 """Semantics 13 to 20: the circuit breaker, line by line."""
 
+import contextlib
 import threading
 import time
 
@@ -448,10 +449,8 @@ def test_a_flood_of_threads_in_half_open_gets_exactly_the_configured_probes():
 
     def probe():
         ready.wait()
-        try:
+        with contextlib.suppress(BreakerOpen):
             admitted.append(rig.breaker.acquire())
-        except BreakerOpen:
-            pass
 
     threads = [threading.Thread(target=probe) for _ in range(16)]
     [thread.start() for thread in threads]

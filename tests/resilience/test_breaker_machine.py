@@ -149,12 +149,12 @@ class BreakerMachine(RuleBasedStateMachine):
         {"success": permit.success, "failure": permit.failure, "ignored": permit.ignore}[outcome]()
         self.model.end(expected, outcome)
 
-    @rule(count=st.integers(1, 6))
-    def fail_at_once(self, count):
+    @rule(count=st.integers(1, 6), outcome=st.sampled_from(["success", "failure"]))
+    def call_at_once(self, count, outcome):
         for _ in range(count):
             self.start(1)
             if self.open_calls and self.open_calls[-1][1] in self.model.running():
-                self.end(len(self.open_calls) - 1, "failure")
+                self.end(len(self.open_calls) - 1, outcome)
 
     @rule(seconds=st.sampled_from([1, 2, 4, 11, 12, 19, 20, 21, 60]))
     def time_passes(self, seconds):
@@ -170,9 +170,12 @@ class BreakerMachine(RuleBasedStateMachine):
                 ("metrics_only", State.METRICS_ONLY),
                 ("disable", State.DISABLED),
             ]
-        )
+        ),
+        seldom=st.integers(0, 5),
     )
-    def by_hand(self, what):
+    def by_hand(self, what, seldom):
+        if seldom:
+            return
         getattr(self.breaker, what[0])()
         self.model.enter(what[1], self.model.now)
 
