@@ -154,8 +154,7 @@ class Gateway:
         if isinstance(answer, _Rejection):
             if answer.unsettled:
                 return Unknown(answer.unsettled, intent)
-            if answer.error.intent is not None:  # names the state that forbids the cancelling
-                return _cancelled(answer.error.intent, intent)
+            # Some state forbids it. What the refusal says of it may be a replay of long ago, so ask anew.
             answer = self._send(_Request("GET", _path(intent), wire.read_intent), deadline)
         return _cancelled(answer, intent)
 
@@ -191,7 +190,9 @@ class Gateway:
         if isinstance(answer, _Rejection):
             missing = answer.status == 404 or answer.error.code == "resource_missing"
             return NotFound() if missing else Unknown(answer.error.code, intent)
-        return answer if isinstance(answer, (NotSent, Unknown)) else wire.judge(answer, charge)
+        if isinstance(answer, (NotSent, Unknown)):
+            return answer
+        return wire.judge(answer, charge) if answer.id == intent else Unknown("mismatch", intent)
 
     def _send(self, request: _Request[T], deadline: Deadline) -> T | _Rejection | NotSent | Unknown:
         """Run one request through the chain and say of a failure only what is certain.

@@ -110,8 +110,9 @@ class FakeStripe:
                 return 400, _error("idempotency_error"), False
             return status, body, True
         status, body = self._process(method, path, form, query, key)
-        # Like the original: what fails validation was never begun, so it is not kept.
-        if method == "POST" and key and status in (200, 402):
+        # Like the original: what fails validation was never begun, so it is not kept. A cancellation refused
+        # for the intent's state was.
+        if method == "POST" and key and (status in (200, 402) or path.endswith("/cancel")):
             self._kept[key] = (asked, status, body)
         return status, body, False
 
@@ -179,7 +180,7 @@ class FakeStripe:
         return wire | {"latest_charge": {"id": "ch_1", "amount_refunded": taken.refunded} if taken else None}
 
     def _cancel(self, wire: dict[str, Any]) -> tuple[int, Any]:
-        if wire["status"] in (*_MONEY, "canceled"):
+        if wire["status"] in (*_MONEY, "processing", "canceled"):
             refused = _error("invalid_request_error", "payment_intent_unexpected_state")
             refused["error"]["payment_intent"] = dict(wire)
             return 400, refused

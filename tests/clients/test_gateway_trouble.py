@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from payments.gateway import Charge, Gateway, NotFound, NotSent, Succeeded, Unknown
+from payments.gateway import AlreadyCaptured, Charge, Gateway, NotFound, NotSent, Succeeded, Unknown
 from resilience.http import HttpResponse
 from tests.clients.neighbours import API_KEY, Process, chain, failures, running, soon
 from tests.fakes import FakeStripe
@@ -225,6 +225,23 @@ def test_a_cancellation_or_refund_without_an_answer_is_unknown_and_can_be_repeat
     assert isinstance(gateway.cancel(paid.intent, "void-1", soon()), Unknown)
     assert gateway.refund(paid.intent, 1999, "refund-1", soon(), currency="EUR").refund
     assert len(fake.refunds) == 1
+
+
+def test_a_refusal_to_cancel_that_is_replayed_does_not_hide_what_happened_since():
+    fake = FakeStripe()
+    gateway = Gateway(fake, chain())
+    paid = gateway.charge(new_charge(), soon())
+    fake.intents[paid.intent]["status"] = "processing"
+    assert gateway.cancel(paid.intent, "void-1", soon()) == Unknown("processing", paid.intent)
+    fake.intents[paid.intent]["status"] = "succeeded"
+    assert gateway.cancel(paid.intent, "void-1", soon()) == AlreadyCaptured(paid.intent, 1999, "EUR")
+
+
+def test_an_answer_about_another_intent_is_not_believed(sandbox):
+    gateway, charge = client(sandbox), new_charge()
+    paid = gateway.charge(charge, soon())
+    sandbox.faulty({"lie": {"id": "pi_other"}}, method="GET")
+    assert gateway.look_up(None, paid.intent, charge, soon()) == Unknown("mismatch", paid.intent)
 
 
 def test_money_that_went_back_is_no_success():
