@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -141,7 +140,7 @@ def start_neighbour(
     process = spawn(
         [sys.executable, "-m", f"sandbox.{name}", *options],
         log=log,
-        env=env or {**os.environ, "PYTHONPATH": str(ROOT)},
+        env=env,
         cwd=ROOT,
         stdout=subprocess.PIPE,
     )

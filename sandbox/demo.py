@@ -47,7 +47,7 @@ class DemoError(Exception):
 class Demo:
     """The running shop. `start`, then `stop` (always, also after a failed start); one thread.
 
-    `env` adds to and overrides the process's environment. `port` 0 takes a free one.
+    `env` adds to and overrides the process's environment; an empty value is as good as none. `port` 0 takes a free one.
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class Demo:
     ) -> None:
         self.home = home.resolve()
         self.port = port
-        self.env: dict[str, str] = {**os.environ, **(env or {})}
+        given = {**os.environ, **(env or {})}
+        self.env = {name: value for name, value in given.items() if value or not name.startswith(_SHARED)}
         self.log_in = ""
         self._procfile = procfile
         self._preparation = preparation

@@ -59,6 +59,11 @@ class Neighbour:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def set_faults(self, rules: list[dict[str, Any]]) -> None:
+        """Replace all fault rules, as PUT /_sandbox/faults does. Raises BadRule."""
+        self.faults.replace(parse_rules(rules))
+        self._main.refuse(self.faults.refusing)
+
     # --- for subclasses -------------------------------------------------------------------------------
 
     def answer(self, request: Request) -> Response:
@@ -187,8 +192,7 @@ class Neighbour:
 
     def _control_faults(self, request: Request) -> Response:
         if request.method in ("PUT", "DELETE"):
-            self.faults.replace(parse_rules(_json(request)) if request.method == "PUT" else [])
-            self._main.refuse(self.faults.refusing)
+            self.set_faults(_json(request) if request.method == "PUT" else [])
         return Response.of(self.faults.sources())
 
     def _control_ledger(self, request: Request) -> Response:

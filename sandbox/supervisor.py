@@ -95,7 +95,6 @@ class Supervisor:
         self._watch: threading.Thread | None = None
         self._guardian = spawn(
             [sys.executable, "-m", "sandbox.guardian", *doomed_files],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
             cwd=ROOT,
             death_signal=0,  # it is there for the time after us
             stdin=subprocess.PIPE,
