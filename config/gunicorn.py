@@ -6,9 +6,12 @@ bind = f"{os.environ.get('HOST', '127.0.0.1')}:{os.environ.get('PORT', '8000')}"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
 worker_class = "gthread"
 threads = int(os.environ.get("WEB_THREADS", "16"))
+# A web process keeps its connections ready; a burst after a quiet time shall not wait for handshakes.
+os.environ.setdefault("DATABASE_POOL_MIN", str(threads // 2))
 reuse_port = True
 control_socket_disable = True
-keepalive = 5
+# Longer than the idle time of usual proxies and browsers: whoever closes first loses the race for a new request.
+keepalive = 75
 timeout = 60
 graceful_timeout = 20
 backlog = 256

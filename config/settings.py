@@ -91,9 +91,11 @@ DATABASES["default"]["OPTIONS"] = {
     "connect_timeout": 2,
     "application_name": "holdfast",
     "pool": {
-        "min_size": 0,
+        # Never smaller than the threads that may want one, so waiting means connecting, not queueing.
+        "min_size": _env.integer("DATABASE_POOL_MIN", 0, high=HOLDFAST.web_threads),
         "max_size": HOLDFAST.web_threads + 4,
-        "timeout": 0.4,
+        "num_workers": 4,
+        "timeout": 1.0,
         "reconnect_timeout": 5,
         "max_idle": 60,
     },

@@ -68,6 +68,7 @@ class Checkout:
     method: str
     language: str
     user_id: int | None
+    address: str = ""
 
 
 def find_existing(token: UUID, owner: str) -> str | None:
@@ -98,6 +99,7 @@ def check_out(form: Checkout, cart: CartView, deadline: Deadline) -> str:
         raise PriceChangedError(priced)
     degraded = mode.current().degraded
     later = degraded or payments.must_wait()
+    stock.glance(_wanted(quote))
     placed = _place(form, cart, priced, quote, deadline, degraded=degraded, limited=later)
     if isinstance(placed, str):
         return placed
@@ -127,11 +129,8 @@ def _place(
         order = _order(form, priced, quote, now, degraded=degraded)
         if not _first_submit(form, order):
             return find_existing(form.token, form.owner) or _foreign()
-        if limited:
-            _within_limits(priced.base_total)
         order.save(force_insert=True)
         OrderLine.objects.bulk_create(_lines(order, quote, priced))
-        stock.reserve(order, _wanted(quote))
         payment = create_payment(order, form.method, started=not degraded)
         lease_for = None if degraded else timedelta(seconds=settings.HOLDFAST.inline_lease_seconds)
         lease = promise_charge(order, payment, now, lease_for)
@@ -140,6 +139,10 @@ def _place(
             move(order, OrderAction.DEFER, actor=SHOPPER, now=now, detail={"reason": "degraded"})
             notify.promise(order, notify.ACCEPTED, now)
         CartLine.objects.filter(cart_id=cart.id, sku__in=[line.sku for line in quote.lines]).delete()
+        # Last, so that the locks which all buyers of a product share are held for the commit alone.
+        if limited:
+            _within_limits(order)
+        stock.reserve(order, _wanted(quote))
     logger.info("order placed", extra={"order": order.number, "degraded": degraded})
     return order, (None if degraded else lease), payment
 
@@ -175,6 +178,7 @@ def _order(form: Checkout, priced: PricedCart, quote: Quote, now: datetime, *, d
         status=OrderStatus.PLACED,
         user_id=form.user_id,
         email=form.email,
+        address=form.address,
         language=form.language,
         currency=quote.total.currency,
         total_minor=quote.total.minor,
@@ -213,18 +217,19 @@ def _wanted(quote: Quote) -> Counter[str]:
     return wanted
 
 
-def _within_limits(base_total: int) -> None:
+def _within_limits(order: Order) -> None:
     """Holds the agreed limits on unpaid orders, one order at a time. Raises UnpaidLimitError."""
     config = settings.HOLDFAST
     unit = 10 ** exponent(config.base_currency)
-    if base_total > config.degraded_max_order_total * unit:
+    if order.base_total_minor > config.degraded_max_order_total * unit:
         raise UnpaidLimitError("order total")
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_UNPAID_LOCK])
-    unpaid = Order.objects.filter(status=OrderStatus.AWAITING_PAYMENT).aggregate(
+    others = Order.objects.filter(status=OrderStatus.AWAITING_PAYMENT).exclude(pk=order.pk)
+    unpaid = others.aggregate(
         count=Count("pk"), total=Sum("base_total_minor", default=0)
     )
     if unpaid["count"] >= config.degraded_max_unpaid_orders:
         raise UnpaidLimitError("number of orders")
-    if unpaid["total"] + base_total > config.degraded_max_unpaid_total * unit:
+    if unpaid["total"] + order.base_total_minor > config.degraded_max_unpaid_total * unit:
         raise UnpaidLimitError("sum of orders")

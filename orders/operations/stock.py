@@ -22,6 +22,14 @@ def _lock(skus: list[str]) -> dict[str, StockItem]:
     return {row.sku: row for row in rows}
 
 
+def glance(wanted: Mapping[str, int]) -> None:
+    """Raises SoldOutError if the units are gone already. Locks nothing and promises nothing."""
+    rows = StockItem.objects.filter(sku__in=wanted).values_list("sku", "on_hand", "reserved")
+    free = dict.fromkeys(wanted, 0) | {sku: on_hand - reserved for sku, on_hand, reserved in rows}
+    if short := {sku: max(0, free[sku]) for sku in wanted if free[sku] < wanted[sku]}:
+        raise SoldOutError(short)
+
+
 def reserve(order: Order, wanted: Mapping[str, int]) -> None:
     """Holds units for an order. Raises SoldOutError and changes nothing if any product is short."""
     skus = sorted(wanted)

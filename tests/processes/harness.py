@@ -1,0 +1,242 @@
+"""Real processes for a test: web servers, Celery workers and beat over a database of their own.
+
+PostgreSQL is the suite's, with a fresh database per stack copied from a migrated template; Valkey is
+the stack's own, so that it can be stopped, hung and emptied. The neighbours are the test's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import requests
+
+from sandbox.embedded import Running, start_valkey
+from sandbox.processes import descendants, free_port, spawn
+from tests.servers import NEIGHBOURS
+from tests.world import VISA, Page
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+_FAST = {
+    "HOLDFAST_ENV": "test",
+    "TICK_SECONDS": "0.3",
+    "INLINE_LEASE_SECONDS": "2",
+    "OUTBOX_RETRY_MIN_SECONDS": "0.3",
+    "OUTBOX_RETRY_MAX_SECONDS": "2",
+    "PAYMENT_BREAKER_OPEN_SECONDS": "1",
+    "CHECKOUT_BUDGET_MS": "500",
+    "OWN_WORK_MS": "100",
+    "WORKER_BUDGET_MS": "4000",
+    "OUTBOX_LEASE_SECONDS": "10",
+    "REPLAY_RATE": "50",
+    "REPLAY_RAMP_SECONDS": "0",
+    "WEB_THREADS": "16",
+    "WEB_WORKERS": "1",
+}
+
+
+def eventually(what: Callable[[], Any], seconds: float = 20.0, message: str = "it did not happen") -> Any:
+    """Waits for something to become true, with a bound."""
+    end = time.monotonic() + seconds
+    while True:
+        if value := what():
+            return value
+        assert time.monotonic() < end, message
+        time.sleep(0.05)
+
+
+def database_url(name: str) -> str:
+    return urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}"))
+
+
+def _admin(statement: str) -> None:
+    with psycopg.connect(database_url("postgres"), autocommit=True) as connection:
+        connection.execute(statement)  # type: ignore[arg-type]
+
+
+class Browser:
+    """A person's browser over real HTTP, one session."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.session = requests.Session()
+        self.session.trust_env = False
+
+    def _page(self, response: requests.Response) -> Page:
+        return Page(response.status_code, response.text, urlsplit(response.url).path, dict(response.headers))
+
+    def get(self, path: str, timeout: float = 30) -> Page:
+        return self._page(self.session.get(self.base + path, timeout=timeout))
+
+    def post(self, path: str, data: dict[str, Any], *, follow: bool = True, timeout: float = 30) -> Page:
+        token = self.session.cookies.get("csrftoken", "")
+        data = {"csrfmiddlewaretoken": token, **data}
+        response = self.session.post(
+            self.base + path,
+            data=data,
+            headers={"Referer": self.base},
+            allow_redirects=follow,
+            timeout=timeout,
+        )
+        page = self._page(response)
+        if not follow and response.is_redirect:
+            page.path = urlsplit(response.headers["Location"]).path
+        return page
+
+    def put_in_basket(self, sku: str = "ROPE-12", quantity: int = 1) -> Page:
+        self.get("/cart/")
+        page = self.post("/cart/add/", {"sku": sku, "quantity": quantity})
+        assert page.status == 200, f"{page.status} {page.text[:300]}"
+        return page
+
+    def checkout_form(self, **changes: Any) -> dict[str, Any]:
+        page = self.get("/checkout/")
+        form: dict[str, Any] = dict(page.forms.get("/checkout/", {}))
+        assert "token" in form, f"no form on the page: {page.status} {page.text[:400]}"
+        form.update(email="ann@example.com", method=VISA, **changes)
+        return form
+
+    def submit(self, form: dict[str, Any], *, follow: bool = False) -> Page:
+        return self.post("/checkout/", form, follow=follow)
+
+    def buy(self, sku: str = "ROPE-12", quantity: int = 1, **changes: Any) -> Page:
+        self.put_in_basket(sku, quantity)
+        return self.submit(self.checkout_form(**changes))
+
+
+class Stack:
+    """One shop of real processes. Use as a context manager: nothing is left behind."""
+
+    def __init__(self, **environment: str) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="holdfast-stack-"))
+        self.database = f"stack_{uuid.uuid4().hex[:12]}"
+        self.valkey: Running = start_valkey(self.home / "valkey")
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.ports: dict[str, int] = {}
+        self.environment = {
+            **os.environ,
+            **_FAST,
+            "DATABASE_URL": database_url(self.database),
+            "BROKER_URL": self.valkey.url,
+            "CACHE_URL": self.valkey.url,
+            "HOLDFAST_HOME": str(self.home),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            **{f"{name.upper()}_URL": neighbour.url for name, neighbour in NEIGHBOURS.items()},
+            **environment,
+        }
+
+    def __enter__(self) -> Stack:
+        template = os.environ["HOLDFAST_TEMPLATE_DATABASE"]
+        _admin(f"CREATE DATABASE {self.database} TEMPLATE {template}")
+        self.manage("seed_demo")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+        self.valkey.stop()
+        _admin(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
+
+    def manage(self, *arguments: str, check: bool = True) -> str:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def sql(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(database_url(self.database), autocommit=True) as connection:
+            cursor = connection.execute(statement, parameters or None)  # type: ignore[arg-type]
+            return cursor.fetchall() if cursor.description else []
+
+    def start(self, name: str, command: str, **environment: str) -> None:
+        """A child with a log in the stack's folder."""
+        self.processes[name] = spawn(
+            ["/bin/sh", "-c", f"exec {command}"],
+            log=self.home / f"{name}.log",
+            env={**self.environment, **environment},
+            cwd=ROOT,
+        )
+
+    def command(self, process: str) -> str:
+        """The shipped command line of a process, out of the Procfile."""
+        lines = dict(
+            line.split(": ", 1) for line in (ROOT / "Procfile").read_text().splitlines() if ": " in line
+        )
+        return lines[process]
+
+    def web(self, name: str = "web") -> str:
+        """A web server; returns its address once it is ready."""
+        port = self.ports.setdefault(name, free_port())
+        self.start(name, self.command("web"), PORT=str(port))
+        base = f"http://127.0.0.1:{port}"
+        eventually(lambda: self._answers(f"{base}/health/ready/"), 20, f"{name}: {self.log(name)}")
+        return base
+
+    def _answers(self, url: str) -> bool:
+        with contextlib.suppress(requests.RequestException):
+            return requests.get(url, timeout=2).status_code == 200
+        return False
+
+    def workers(self) -> None:
+        for name in ("worker", "money-worker", "beat"):
+            self.start(name, self.command(name))
+
+    def signal(self, name: str, number: int) -> None:
+        """To the whole family of a process."""
+        process = self.processes[name]
+        for pid in [process.pid, *descendants(process.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill(self, name: str) -> None:
+        """kill -9, children too."""
+        self.signal(name, signal.SIGKILL)
+        self.processes.pop(name).wait(5)
+
+    def log(self, name: str) -> str:
+        return (self.home / f"{name}.log").read_text(errors="replace")[-4000:]
+
+    def orders(self) -> dict[str, int]:
+        return dict(self.sql("SELECT status, count(*) FROM orders_order GROUP BY status"))
+
+    def audit(self) -> None:
+        """Every invariant holds, by the shipped command."""
+        output = self.manage("audit", check=False)
+        assert "all invariants hold" in output, output
+
+
+@contextlib.contextmanager
+def migrated_template() -> Iterator[str]:
+    """A migrated, empty database to copy from."""
+    name = f"template_{uuid.uuid4().hex[:12]}"
+    _admin(f"CREATE DATABASE {name}")
+    environment = {**os.environ, **_FAST, "DATABASE_URL": database_url(name)}
+    subprocess.run(
+        [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        timeout=60,
+    )
+    try:
+        yield name
+    finally:
+        _admin(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
