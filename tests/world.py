@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.request
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,16 +21,11 @@ from payments import clients as payment_clients
 from payments import dbtime
 from payments.ledger import read_ledger
 from resilience.deadline import Deadline
-from sandbox.faults import parse_rules
-from tests.servers import NEIGHBOURS
+from tests.neighbours import Neighbourhood
 
 VISA = "pm_card_visa"
 DECLINED = "pm_card_chargeDeclined"
 NEEDS_ACTION = "pm_card_authenticationRequired"
-HANG = {"effect": {"hang": True}}
-HANG_AFTER = {"effect": {"hang": True, "after": True}}
-DOWN = {"effect": {"status": 503, "body": {"error": {"message": "down"}}}}
-REFUSE = {"effect": {"refuse": True}}
 
 
 class _Forms(HTMLParser):
@@ -126,37 +119,14 @@ class Shopper:
         return self.submit(self.checkout_form(**changes))
 
 
-class World:
+class World(Neighbourhood):
     """Neighbours, stock and workers. After each test the invariants are checked."""
 
     def __init__(self) -> None:
-        self.gateway, self.catalog, self.rates = (NEIGHBOURS[n] for n in ("payment", "catalog", "rates"))
+        super().__init__()
         self.audited = True
-        self.heal()
-        for neighbour in NEIGHBOURS.values():
-            neighbour.forget()
-        self.control(self.catalog, "DELETE", "/_sandbox/products")
-        self.control(self.rates, "DELETE", "/_sandbox/rates")
         payment_clients.reset()
         order_clients.reset()
-
-    def control(self, neighbour: Any, method: str, path: str, body: Any = None) -> Any:
-        """Speaks to a neighbour's control API, as `manage.py sandbox` does."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(neighbour.control_url + path, data=data, method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
-
-    def fault(self, neighbour: Any, *rules: dict[str, Any]) -> None:
-        """Replaces a neighbour's faults. Rules as in the sandbox's control API."""
-        parsed = parse_rules([{"match": {}, **rule} for rule in rules])
-        neighbour.faults.replace(parsed)
-        neighbour._main.refuse(neighbour.faults.refusing)
-
-    def heal(self) -> None:
-        for neighbour in NEIGHBOURS.values():
-            self.fault(neighbour)
 
     def open_shop(self, units: int = 100) -> None:
         """Products from the catalog, rates, and so many units of each."""
@@ -165,26 +135,14 @@ class World:
         from orders.models import ProductSnapshot
 
         StockItem.objects.bulk_create(
-            [StockItem(sku=sku, on_hand=units) for sku in ProductSnapshot.objects.values_list("sku", flat=True)]
+            [
+                StockItem(sku=sku, on_hand=units)
+                for sku in ProductSnapshot.objects.values_list("sku", flat=True)
+            ]
         )
 
     def stock(self, sku: str, units: int) -> None:
         StockItem.objects.filter(sku=sku).update(on_hand=units)
-
-    @property
-    def charges(self) -> list[dict[str, Any]]:
-        """What the gateway's books say was taken."""
-        found: list[dict[str, Any]] = self.gateway.report(0)["charges"]
-        return found
-
-    @property
-    def money_calls(self) -> list[dict[str, Any]]:
-        """Requests to create a payment that reached the gateway."""
-        return [
-            r
-            for r in self.gateway.report(0)["requests"]
-            if r["method"] == "POST" and r["path"] == "/v1/payment_intents"
-        ]
 
     def order(self) -> Order:
         return Order.objects.get()
