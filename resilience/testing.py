@@ -94,13 +94,17 @@ class Connection:
     def trickle(self, data: bytes, every: float) -> None:
         """One byte every so many seconds."""
         for place in range(len(data)):
-            if not self.send(data[place : place + 1]) or self._neighbour.stopping.wait(every):
+            if not self.send(data[place : place + 1]) or self.wait(every):
                 return
 
     def hang(self) -> None:
         """Do nothing until the other side closes."""
         while self._receive():
             pass
+
+    def wait(self, seconds: float) -> bool:
+        """Do nothing for `seconds`; True, and sooner, when the test is over."""
+        return self._neighbour.stopping.wait(seconds)
 
     def reset(self) -> None:
         """Close with a reset instead of an end."""
