@@ -32,6 +32,7 @@ PREPARATION: tuple[tuple[str, ...], ...] = (
 _START_SECONDS = 60.0
 _NEIGHBOURS = {"gateway": "PAYMENT", "catalog": "CATALOG", "rates": "RATES"}
 _WEB = "web"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What a manage.py beside the demo must share with it; the person's other variables are none of its business.
 _SHARED = (
     "DATABASE_URL", "BROKER_URL", "CACHE_URL", "SECRET_KEY", "SITE_URL", "HOLDFAST_ENV", "HOLDFAST_HOME", "PORT",
@@ -289,7 +290,7 @@ def _answers(host: str, port: int, path: str) -> bool:
 
 
 class _Stop(BaseException):
-    """SIGINT or SIGTERM, raised in the main thread wherever it is."""
+    """A signal to end, raised in the main thread wherever it is."""
 
 
 def _stop_on_signals() -> None:
@@ -302,7 +303,7 @@ def _stop_on_signals() -> None:
     def first(*_: object) -> None:
         nonlocal begun
         begun = time.monotonic()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             signal.signal(number, second)
         raise _Stop
 
@@ -312,8 +313,14 @@ def _stop_on_signals() -> None:
         send(descendants(os.getpid()), signal.SIGKILL)
         os._exit(130)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _SIGNALS:
         signal.signal(number, first)
+
+
+def _print(line: str) -> None:
+    """One line at once; a terminal that is gone ends nothing."""
+    with contextlib.suppress(OSError):
+        print(line, flush=True)
 
 
 def _summary(demo: Demo, seconds: float) -> Iterator[str]:
@@ -337,17 +344,17 @@ def main() -> None:
     demo = Demo(
         Path(os.environ.get("HOLDFAST_HOME", ".holdfast")),
         int(port),
-        say=lambda line: print(line, flush=True),
+        say=_print,
     )
     _stop_on_signals()
     code = 0
     try:
         demo.start()
-        print("\n".join(_summary(demo, time.monotonic() - begun)), flush=True)
+        _print("\n".join(_summary(demo, time.monotonic() - begun)))
         while True:
             signal.pause()
     except _Stop:
-        print("stopping", flush=True)
+        _print("stopping")
     except DemoError as error:
         print(error, file=sys.stderr, flush=True)
         code = 1

@@ -1,7 +1,7 @@
 """Fault rules: which requests go wrong, and how. JSON in, frozen values out; nonsense is refused.
 
-The vocabulary is described in docs of the control API (`PUT /_sandbox/faults`): a list of
-`{"match": {...}, "effect": {...}}`, of which the first matching one applies.
+`PUT /_sandbox/faults` takes a list of `{"match": {...}, "effect": {...}}`, of which the first matching one
+applies; docs/reference/sandbox.md explains every word.
 """
 
 import json

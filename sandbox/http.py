@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 _MAX_CONNECTIONS = 400
 _MAX_HEAD = 64 * 1024
@@ -23,6 +23,7 @@ _MAX_BODY = 1024 * 1024
 _IDLE_SECONDS = 75.0
 _SEND_SECONDS = 30.0
 _DEADLINE_HEADER = "x-envoy-expected-rq-timeout-ms"
+BODILESS = frozenset({204, 304})
 _REASONS = {
     200: "OK",
     201: "Created",
@@ -60,11 +61,11 @@ class Request:
     @property
     def path(self) -> str:
         """The path as sent, still percent-encoded."""
-        return urlsplit(self.target).path
+        return self.target.partition("?")[0]
 
     @property
     def query(self) -> dict[str, str]:
-        return dict(parse_qsl(urlsplit(self.target).query, keep_blank_values=True))
+        return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
 
     @property
     def deadline(self) -> float | None:
@@ -105,7 +106,7 @@ class Response:
         """Status line and headers; `length` is what Content-Length says, by default the true one."""
         lines = [f"HTTP/1.1 {self.status} {_REASONS.get(self.status, 'Status')}"]
         lines += [f"{name}: {value}" for name, value in self.headers]
-        if self.status not in (204, 304):
+        if self.status not in BODILESS:
             lines.append(f"Content-Length: {len(self.body) if length is None else length}")
         lines.append("Connection: " + ("keep-alive" if keep_alive else "close"))
         return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.faults import BadRule, Effect, Faults, parse_rules
-from sandbox.http import Connection, Request, Response, Server
+from sandbox.http import BODILESS, Connection, Request, Response, Server
 from sandbox.ledger import Entry, Ledger
 from sandbox.processes import die_with_parent
 
@@ -265,7 +265,8 @@ def _lie(body: bytes, changes: dict[str, Any]) -> bytes:
 
 
 def _deliver(response: Response, effect: Effect, connection: Connection, wake: socket.socket) -> bool:
-    head, body = response.head(keep_alive=effect.truncate_bytes is None), response.body
+    head = response.head(keep_alive=effect.truncate_bytes is None)
+    body = b"" if response.status in BODILESS else response.body
     if effect.truncate_bytes is not None:
         body = body[: effect.truncate_bytes]
     slow, rest = {"headers": (head, body), "body": (body, b"")}.get(effect.trickle or "", (b"", head + body))

@@ -118,7 +118,7 @@ class Supervisor:
         """End everything: phase by phase the named ones at once, each within its seconds; then the rest."""
         self._stopping.set()
         if self._watch:
-            self._watch.join(30)
+            self._watch.join(5)  # it may be waiting for a server that does not come up
         for names, seconds in phases:
             self._end([place for place in self._places if place.name in names], seconds)
         self._end(list(reversed(self._places)), 2.0)

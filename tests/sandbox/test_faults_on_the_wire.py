@@ -228,6 +228,12 @@ def test_a_wrong_rule_is_refused_with_a_sentence_and_the_old_rules_stay(control:
     assert control.faults()[0]["effect"] == {"status": 500}
 
 
+def test_an_answer_that_must_have_no_body_has_none(gateway: Gateway, control: Control) -> None:
+    control.break_with({"status": 204}, method="GET")
+    with Raw(gateway.url) as client:
+        assert [client.get("/v1/balance").status for _ in range(2)] == [204, 204]
+
+
 def test_garbage_on_the_socket_is_400_and_the_service_goes_on(gateway: Gateway) -> None:
     for garbage in (
         b"\0\1\2\r\n\r\n",
