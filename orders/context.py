@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from orders import queries
-from orders.shopper import cart_of
+from orders.shopper import cart_of, offers_of
 from payments import mode
 
 
@@ -17,5 +17,6 @@ def shop(request: HttpRequest) -> dict[str, Any]:
     return {
         "cart": SimpleLazyObject(lambda: cart_of(request)),
         "mode": SimpleLazyObject(mode.current),
-        "currencies": SimpleLazyObject(queries.currency_offers),
+        "currencies": SimpleLazyObject(lambda: offers_of(request)),
+        "demo": settings.ENVIRONMENT == "demo",
     }

@@ -12,6 +12,9 @@ from django.utils.translation import gettext_lazy as _
 
 from orders.operations.carts import MAX_QUANTITY
 
+LONGEST_SEARCH = 100
+LONGEST_ADDRESS = 500
+
 METHODS = [
     ("pm_card_visa", _("Card that works")),
     ("pm_card_chargeDeclined", _("Card that is declined")),
@@ -75,6 +78,13 @@ class CheckoutForm(forms.Form):
             "invalid": _("This does not look like an e-mail address."),
         },
     )
+    address = forms.CharField(
+        max_length=LONGEST_ADDRESS,
+        required=False,
+        label=_("Delivery address"),
+        error_messages={"max_length": _("This address is too long for a parcel's label.")},
+    )
+    member = forms.BooleanField(required=False, widget=forms.HiddenInput)
     method = forms.ChoiceField(
         choices=METHODS,
         label=_("Payment"),

@@ -126,6 +126,8 @@ class Order(models.Model):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="orders"
     )
     email = models.EmailField()
+    # Empty: the goods are collected.
+    address = models.TextField(blank=True, default="", db_default="")
     language = models.CharField(max_length=8, default="en")
     currency = models.CharField(max_length=3)
     total_minor = models.BigIntegerField()

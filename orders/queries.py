@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connection
 
 from orders.models import Cart, Order, ProductSnapshot, RateRecord
-from orders.pricing import Money, Rate, convert
+from orders.pricing import Money, Rate, unit_price
 from orders.rates import RateLimits, freshness
 from orders.states import HOLDING, OrderStatus
 from orders.wording import Situation, situation
@@ -126,6 +126,11 @@ class ProductCard:
     image_svg: str
     free: int
 
+    def said(self, language: str) -> str:
+        """All that the shelf says of it in one language, for a search."""
+        texts = (self.names, self.descriptions)
+        return " ".join(said.get(language[:2]) or said.get("en", "") for said in texts).casefold()
+
 
 @dataclass(frozen=True)
 class Shelf:
@@ -134,6 +139,13 @@ class Shelf:
     products: tuple[ProductCard, ...]
     fetched_at: datetime | None
     stale: bool
+
+    def search(self, text: str, language: str) -> tuple[ProductCard, ...]:
+        """Products that hold every word of `text` in their name or description, in their order."""
+        wanted = text.casefold().split()
+        return tuple(
+            product for product in self.products if all(word in product.said(language) for word in wanted)
+        )
 
 
 CATALOG_FRESH = timedelta(seconds=30)
@@ -160,7 +172,12 @@ def shelf(offer: CurrencyOffer) -> Shelf:
 
 
 def _in(offer: CurrencyOffer, money: Money) -> Money:
-    return convert(money, offer.rate) if offer.rate and offer.code != money.currency else money
+    return unit_price(money, offer.code, offer.rate if offer.code != money.currency else None)
+
+
+def pictures(skus: Sequence[str]) -> dict[str, str]:
+    """The pictures of some products, as far as there are any."""
+    return dict(ProductSnapshot.objects.filter(sku__in=skus).values_list("sku", "image_svg"))
 
 
 def _free_units() -> dict[str, int]:
@@ -192,6 +209,7 @@ class OrderPage:
     number: str
     token: str
     email: str
+    address: str
     status: OrderStatus
     situation: Situation
     lines: tuple[LineView, ...]
@@ -216,6 +234,16 @@ class OrderPage:
     @property
     def can_pay_now(self) -> bool:
         return self.situation in {Situation.AWAITING, Situation.DECLINED}
+
+    @property
+    def reserved(self) -> bool:
+        """Whether goods are held for this order until `reserve_until`."""
+        return self.situation in {Situation.AWAITING, Situation.CONFIRMING, Situation.ACTION_REQUIRED}
+
+    @property
+    def version(self) -> str:
+        """Differs whenever the page has something new to say."""
+        return f"{self.situation.value}-{len(self.timeline)}"
 
     @property
     def settled(self) -> bool:
@@ -244,6 +272,7 @@ def order_page(order: Order) -> OrderPage:
         number=order.number,
         token=order.token,
         email=order.email,
+        address=order.address,
         status=status,
         situation=situation(
             status,

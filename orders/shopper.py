@@ -1,16 +1,25 @@
-"""Who is shopping: the basket's cookie and the chosen currency of a request."""
+"""Who is shopping: the basket's cookie, the chosen currency and the time budget of a request."""
 
 from __future__ import annotations
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 
 from orders import queries
+from orders.operations import quoting
 from orders.operations.carts import Owner
+from orders.operations.quoting import CatalogDownError, CurrencyUnavailableError, PricedCart
 from orders.queries import CartView, CurrencyOffer
+from resilience.deadline import Deadline, current_deadline
 
 CART_COOKIE = "holdfast_cart"
 _SIXTY_DAYS = 60 * 24 * 3600
+
+
+def deadline_of() -> Deadline:
+    """The response budget of this request, begun by the middleware."""
+    return current_deadline() or Deadline.after_ms(settings.HOLDFAST.checkout_budget_ms)
 
 
 def owner_of(request: HttpRequest) -> Owner:
@@ -32,14 +41,41 @@ def cart_of(request: HttpRequest) -> CartView | None:
     return cart
 
 
+def offers_of(request: HttpRequest) -> tuple[CurrencyOffer, ...]:
+    """The shop's currencies as of this request, read once."""
+    if not hasattr(request, "_holdfast_offers"):
+        request._holdfast_offers = queries.currency_offers()  # type: ignore[attr-defined]
+    offers: tuple[CurrencyOffer, ...] = request._holdfast_offers  # type: ignore[attr-defined]
+    return offers
+
+
 def currency_of(request: HttpRequest) -> CurrencyOffer:
     """The currency to show prices in: the chosen one while it can be offered, else the base."""
-    offers = {offer.code: offer for offer in queries.currency_offers()}
+    offers = {offer.code: offer for offer in offers_of(request)}
     cart = cart_of(request)
     chosen = offers.get(cart.currency) if cart else None
     if chosen is not None and chosen.offered:
         return chosen
     return offers[settings.HOLDFAST.base_currency]
+
+
+def price_of(cart: CartView, currency: str) -> tuple[PricedCart | None, str]:
+    """What the basket costs now, or the sentence that says why nobody can tell."""
+    try:
+        return quoting.quote_cart(cart, currency, deadline_of()), ""
+    except CatalogDownError:
+        return None, _(
+            "Prices cannot be had at the moment. Your basket is kept; please come back in a minute."
+        )
+    except CurrencyUnavailableError as error:
+        return None, currency_words(error)
+
+
+def currency_words(error: CurrencyUnavailableError) -> str:
+    """Why a currency is not offered."""
+    return _("There is no usable exchange rate for %(currency)s at the moment, so we offer EUR only.") % {
+        "currency": error.currency
+    }
 
 
 def remember(response: HttpResponse, request: HttpRequest, cart: CartView) -> None:

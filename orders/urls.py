@@ -2,18 +2,18 @@
 
 from django.urls import path
 
-from orders import views
+from orders import browse, order_views, views
 
 urlpatterns = [
-    path("", views.catalog, name="catalog"),
-    path("cart/", views.cart_page, name="cart"),
-    path("cart/add/", views.cart_add, name="cart-add"),
-    path("cart/update/", views.cart_update, name="cart-update"),
-    path("cart/remove/", views.cart_remove, name="cart-remove"),
-    path("currency/", views.choose_currency, name="currency"),
+    path("", browse.catalog, name="catalog"),
+    path("cart/", browse.cart_page, name="cart"),
+    path("cart/add/", browse.cart_add, name="cart-add"),
+    path("cart/update/", browse.cart_update, name="cart-update"),
+    path("cart/remove/", browse.cart_remove, name="cart-remove"),
+    path("currency/", browse.choose_currency, name="currency"),
     path("checkout/", views.checkout, name="checkout"),
-    path("orders/<str:token>/", views.order, name="order"),
-    path("orders/<str:token>/cancel/", views.order_cancel, name="order-cancel"),
-    path("orders/<str:token>/pay/", views.order_pay, name="order-pay"),
-    path("account/orders/", views.account_orders, name="account-orders"),
+    path("orders/<str:token>/", order_views.order, name="order"),
+    path("orders/<str:token>/cancel/", order_views.order_cancel, name="order-cancel"),
+    path("orders/<str:token>/pay/", order_views.order_pay, name="order-pay"),
+    path("account/orders/", order_views.account_orders, name="account-orders"),
 ]

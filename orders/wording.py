@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from orders.states import OrderStatus
+from payments.declines import decline_message
 from payments.states import PaymentStatus
 
 Text = str | Promise
@@ -32,9 +33,12 @@ class Situation(StrEnum):
 
 @dataclass(frozen=True)
 class Words:
+    """What a person reads in one situation. `next` is what to do now; `icon` names one of orders/icons.py."""
+
     title: Text
     text: Text
     icon: str
+    next: Text
 
 
 def situation(order: OrderStatus, payment: PaymentStatus, *, expired: bool) -> Situation:
@@ -57,23 +61,31 @@ def situation(order: OrderStatus, payment: PaymentStatus, *, expired: bool) -> S
     }[order]
 
 
+_MAYBE_CAPTURED = _(
+    "If a payment turns out to have gone through after all, you get all of it back automatically."
+)
+
 WORDS: dict[Situation, Words] = {
     Situation.PLACED: Words(
         _("Your order is being processed"),
         _("We have your order and are taking the payment. Please do not pay again."),
         "clock",
+        _("You can leave this page: your order is saved."),
     ),
     Situation.PAID: Words(
-        _("Paid"), _("Thank you. Your payment has arrived and your order is being prepared."), "check"
+        _("Paid"),
+        _("Thank you. Your payment has arrived and your order is being prepared."),
+        "check",
+        _("Nothing more to do. Keep this page's address: it is the key to your order."),
     ),
     Situation.AWAITING: Words(
         _("Accepted, awaiting payment"),
         _(
             "Your order is saved and the goods are reserved for you. The payment service does not answer at the "
-            "moment, so nothing has been taken yet. We will take the payment within the hour and write to you. "
-            "You can also pay now or cancel here."
+            "moment, so nothing has been taken yet. We will take the payment within the hour and write to you."
         ),
         "hourglass",
+        _("You need not do anything. You can also pay now or cancel here."),
     ),
     Situation.CONFIRMING: Words(
         _("Accepted, payment is being confirmed"),
@@ -81,22 +93,28 @@ WORDS: dict[Situation, Words] = {
             "Your order is saved and the goods are reserved for you. We are finding out whether your payment went "
             "through. Please do not pay again; we will write to you."
         ),
-        "hourglass",
+        "magnifier",
+        _("You can leave this page: we write as soon as we know."),
     ),
     Situation.ACTION_REQUIRED: Words(
         _("One more step"),
         _("Your bank asks you to confirm this payment. Nothing is taken until you do."),
         "key",
+        _("Confirm the payment with your bank, then come back to this page."),
     ),
     Situation.DECLINED: Words(
         _("Payment declined"),
         _(
             "Your card was declined and nothing was taken. The goods are no longer reserved. Try another card?"
         ),
-        "cross",
+        "card-off",
+        _("Choose another way to pay below. The goods are reserved again if they are still there."),
     ),
     Situation.CANCELLED: Words(
-        _("Cancelled"), _("This order is cancelled. It will not be charged."), "cross"
+        _("Cancelled"),
+        _("This order is cancelled. It will not be charged."),
+        "cross",
+        _MAYBE_CAPTURED,
     ),
     Situation.EXPIRED: Words(
         _("Cancelled: not paid in time"),
@@ -104,29 +122,50 @@ WORDS: dict[Situation, Words] = {
             "We could not take the payment while the goods were reserved. The order is cancelled and will not be "
             "charged."
         ),
-        "cross",
+        "late",
+        _MAYBE_CAPTURED,
     ),
     Situation.REFUNDING: Words(
         _("Cancelled, your money is on its way back"),
         _("A payment arrived although the order had ended. We are returning all of it automatically."),
         "back",
+        _("You need not do anything: we write to you as soon as the money has been sent back."),
     ),
     Situation.REFUNDED: Words(
-        _("Refunded"), _("The order has ended and your money has been returned in full."), "back"
+        _("Refunded"),
+        _("The order has ended and your money has been returned in full."),
+        "back",
+        _("Your bank may take a few days to show it."),
     ),
 }
 
+STATUS_WORDS: dict[OrderStatus, tuple[Text, str]] = {
+    OrderStatus.PLACED: (_("Being processed"), "clock"),
+    OrderStatus.PAID: (_("Paid"), "check"),
+    OrderStatus.AWAITING_PAYMENT: (_("Accepted, payment follows"), "hourglass"),
+    OrderStatus.ACTION_REQUIRED: (_("One more step"), "key"),
+    OrderStatus.DECLINED: (_("Payment declined"), "card-off"),
+    OrderStatus.CANCELLED: (_("Cancelled"), "cross"),
+    OrderStatus.REFUNDED: (_("Refunded"), "back"),
+}
+"""Title and icon of an order in a list, where only its own state is known."""
+
 _DECLINES: dict[str, Text] = {
+    "declined": _("The bank gave no reason."),
     "insufficient_funds": _("The card has not enough funds."),
+    "limit_exceeded": _("The card's limit is used up."),
     "expired_card": _("The card has expired."),
-    "incorrect_cvc": _("The security code is wrong."),
-    "authentication_required": _("The bank asks for a confirmation that was not given."),
+    "wrong_details": _("A number of the card is wrong."),
+    "not_supported": _("The bank does not allow this kind of payment with this card."),
+    "authentication_failed": _("The confirmation that the bank asks for was not given."),
+    "try_again": _("The bank could not be reached. The same card may work in a few minutes."),
+    "canceled": _("The payment was called off."),
 }
 
 
 def decline_words(code: str) -> Text:
     """Why a card was declined, as far as a shopper may know."""
-    return _DECLINES.get(code, _("The bank gave no reason."))
+    return _DECLINES[decline_message(code)]
 
 
 EVENTS: dict[str, Text] = {

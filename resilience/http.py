@@ -282,6 +282,9 @@ def _root(error: BaseException) -> str:
 def _outcome(status: int, headers: Mapping[str, str], data: bytes, limit: int) -> HttpResponse:
     if 200 <= status < 300 or status == 304:
         return HttpResponse(status, _good_body(status, headers, data, limit), headers)
+    if not data and "content-length" not in headers and "transfer-encoding" not in headers:
+        # Nothing says where this answer ends, so it may have been cut off among its headers.
+        raise BadAnswer("body is missing", status=status)
     safe = {name: headers[name] for name in _SAFE_HEADERS if name in headers}
     kind = ClientError if 400 <= status < 500 and status not in _TRANSIENT else ServerError
     raise kind(

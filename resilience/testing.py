@@ -9,7 +9,6 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
 
 
 class ManualClock:
@@ -142,15 +141,22 @@ class ScriptedNeighbour:
         self.port: int = self._listener.getsockname()[1]
 
     @classmethod
-    def answering(cls, status: int = 200, body: bytes = b"{}", **kwargs: Any) -> ScriptedNeighbour:
+    def answering(
+        cls,
+        status: int = 200,
+        body: bytes = b"{}",
+        *,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> ScriptedNeighbour:
         """One that gives the same answer to every request, keeping connections open."""
-        data = answer(status, body, **kwargs)
+        data = answer(status, body, headers=headers)
 
         def script(connection: Connection) -> None:
             while connection.read_request() is not None and connection.send(data):
                 pass
 
-        return cls(script)
+        return cls(script, tls=tls)
 
     @property
     def url(self) -> str:

@@ -226,9 +226,7 @@ def _within_limits(order: Order) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_UNPAID_LOCK])
     others = Order.objects.filter(status=OrderStatus.AWAITING_PAYMENT).exclude(pk=order.pk)
-    unpaid = others.aggregate(
-        count=Count("pk"), total=Sum("base_total_minor", default=0)
-    )
+    unpaid = others.aggregate(count=Count("pk"), total=Sum("base_total_minor", default=0))
     if unpaid["count"] >= config.degraded_max_unpaid_orders:
         raise UnpaidLimitError("number of orders")
     if unpaid["total"] + order.base_total_minor > config.degraded_max_unpaid_total * unit:

@@ -1,4 +1,4 @@
-"""Money, dates and names as the reader's language writes them."""
+"""Money, dates and names as the reader's language writes them, and the shop's icons."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from decimal import Decimal
 from babel import UnknownLocaleError
 from babel.core import Locale
 from babel.dates import format_date, format_datetime
-from babel.numbers import format_currency
+from babel.numbers import format_currency, format_decimal
 from django import template
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language
 
 from orders.currencies import exponent
+from orders.icons import drawing
 from orders.pricing import Money
-from orders.wording import WORDS, Situation, Words, decline_words, event_words
+from orders.states import OrderStatus
+from orders.wording import STATUS_WORDS, WORDS, Situation, Text, Words, decline_words, event_words
 
 register = template.Library()
 
@@ -36,8 +39,21 @@ def money(value: Money) -> str:
 
 
 @register.filter
+def exact(value: Decimal | str) -> str:
+    """A rate with all the digits it has and no more."""
+    return format_decimal(Decimal(value).normalize(), locale=_locale(), decimal_quantization=False)
+
+
+@register.filter
 def day(value: date) -> str:
-    return format_date(value, format="long", locale=_locale())
+    """A date that will be read in years to come."""
+    return format_date(value, format="d MMMM y", locale=_locale())
+
+
+@register.filter
+def recent_day(value: date) -> str:
+    """A date of the last days, where the year would be noise."""
+    return format_date(value, format="d MMMM", locale=_locale())
 
 
 @register.filter
@@ -58,6 +74,12 @@ def words(value: Situation) -> Words:
 
 
 @register.filter
+def status_words(value: OrderStatus) -> tuple[Text, str]:
+    """Title and icon."""
+    return STATUS_WORDS[value]
+
+
+@register.filter
 def event(kind: str) -> str:
     return str(event_words(kind))
 
@@ -69,4 +91,11 @@ def declined(code: str) -> str:
 
 @register.filter
 def at(mapping: Mapping[str, Mapping[str, str]], key: str) -> Mapping[str, str]:
+    """The names of one product."""
     return mapping.get(key, {})
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """One of the shop's drawings, inlined."""
+    return mark_safe(drawing(name))  # noqa: S308 - a constant of ours

@@ -10,7 +10,8 @@ from orders.models import Order, OutboxMessage, StockItem
 from orders.operations import undo
 from payments import mode
 from payments.models import Payment
-from tests.world import DECLINED, DOWN, HANG, HANG_AFTER, NEEDS_ACTION, REFUSE, Shopper, World
+from tests.neighbours import DOWN, HANG, HANG_AFTER, REFUSE
+from tests.world import DECLINED, NEEDS_ACTION, Shopper, World
 
 
 def test_a_healthy_checkout_is_paid_at_once_and_charged_once(world: World, shopper: Shopper) -> None:
@@ -85,7 +86,9 @@ def test_a_card_that_needs_a_confirmation_says_so_and_is_not_charged(world: Worl
     assert world.charges == []
 
 
-def test_in_degraded_mode_nothing_is_called_and_the_page_says_so_before(world: World, shopper: Shopper) -> None:
+def test_in_degraded_mode_nothing_is_called_and_the_page_says_so_before(
+    world: World, shopper: Shopper
+) -> None:
     mode.change("on", actor="duty", reason="gateway maintenance")
     shopper.put_in_basket()
     before = shopper.get("/checkout/")
@@ -109,7 +112,11 @@ def test_an_open_breaker_defers_orders_by_itself_and_closes_again(
 
     from django.conf import settings
 
-    tune(payment=replace(settings.HOLDFAST.payment, breaker_window=2, breaker_min_calls=2, breaker_open_seconds=0.2))
+    tune(
+        payment=replace(
+            settings.HOLDFAST.payment, breaker_window=2, breaker_min_calls=2, breaker_open_seconds=0.2
+        )
+    )
     world.fault(world.gateway, DOWN)
     for _ in range(2):
         Shopper().buy()
