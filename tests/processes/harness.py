@@ -145,6 +145,7 @@ class Stack:
     def __exit__(self, *_: object) -> None:
         for name in list(self.processes):
             self.kill(name)
+            print(f"--- {name}\n{self.log(name)}")  # shown by pytest when the test fails
         self.valkey.stop()
         _admin(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
 
