@@ -32,7 +32,7 @@ check: $(VENV)/dev.installed  ## static checks
 	$(BIN)/ruff format --check .
 	$(CHECK_ENV) $(BIN)/mypy config orders payments resilience sandbox manage.py
 	$(BIN)/lint-imports
-	$(BIN)/djlint --check --lint --quiet templates
+	$(BIN)/djlint --lint --quiet templates
 	$(CHECK_ENV) $(BIN)/python manage.py makemigrations --check --dry-run
 
 clean:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
@@ -18,5 +17,4 @@ def shop(request: HttpRequest) -> dict[str, Any]:
         "cart": SimpleLazyObject(lambda: cart_of(request)),
         "mode": SimpleLazyObject(mode.current),
         "currencies": SimpleLazyObject(lambda: offers_of(request)),
-        "demo": settings.ENVIRONMENT == "demo",
     }

@@ -221,7 +221,7 @@ class HttpSession:
             status, raw = answer.status_code, answer.raw
             bounds.phase = "body"
             data = read_all(lambda most: raw.read1(most, decode_content=False), self.policy.max_bytes)
-            return status, {name.lower(): value for name, value in raw.headers.items()}, data
+            return status, {name.lower(): raw.headers[name] for name in raw.headers}, data
         except Unusable as error:
             failure: ResilienceError = BadAnswer(str(error), status=status or 0)
         except Exception as error:
