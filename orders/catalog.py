@@ -18,10 +18,9 @@ from orders.pricing import Money
 from resilience import errors
 
 if TYPE_CHECKING:
-    from resilience.http import HttpResponse, HttpSession
-
     from resilience.chain import Chain
     from resilience.deadline import Deadline
+    from resilience.http import HttpResponse, HttpSession
 
 T = TypeVar("T")
 HIGHEST_PRICE_MINOR: Final = 99_999_999  # more than this the gateway takes in no single payment

@@ -6,10 +6,10 @@ import os
 from typing import Any
 
 from django.conf import settings
-from resilience.http import HttpPolicy, HttpSession
 
 from resilience.deadline import Deadline
 from resilience.errors import ResilienceError
+from resilience.http import HttpPolicy, HttpSession
 
 
 class LedgerUnavailableError(Exception):
