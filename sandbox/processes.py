@@ -117,12 +117,19 @@ def _forker() -> _Forker:
         return _current[0]
 
 
+def _tasks(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+
+
 def descendants(pid: int) -> list[int]:
     """Every living child, grandchild and so on of `pid`, parents before children."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+    for task in _tasks(pid):
         try:
-            children = [int(word) for word in task.read_text().split()]
+            children = [int(word) for word in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
         except OSError:  # it ended while we looked
             continue
         for child in children:
