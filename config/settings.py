@@ -128,6 +128,11 @@ STATIC_ROOT = HOLDFAST_HOME / "static"
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+PASSWORD_RESET_TIMEOUT = 24 * 3600
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "account-orders"
 LOGOUT_REDIRECT_URL = "catalog"
@@ -143,6 +148,8 @@ SECURE_SSL_REDIRECT = PRODUCTION
 SECURE_HSTS_SECONDS = 31_536_000 if PRODUCTION else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = PRODUCTION
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+# How many proxies of ours stand in front, each adding the address it was asked from to X-Forwarded-For.
+PROXY_COUNT = _env.integer("PROXY_COUNT", 1 if PRODUCTION else 0, high=10)
 SECURE_REDIRECT_EXEMPT = [r"^health/(live|ready)/$"]
 DATA_UPLOAD_MAX_MEMORY_SIZE = 200_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
