@@ -50,7 +50,9 @@ MIDDLEWARE = [
     "config.middleware.ProbeMiddleware",
     "config.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "django.middleware.gzip.GZipMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.middleware.NoStoreMiddleware",
     "config.middleware.DeadlineMiddleware",
     "config.middleware.StorageUnavailableMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -131,7 +133,9 @@ LOGIN_REDIRECT_URL = "account-orders"
 LOGOUT_REDIRECT_URL = "catalog"
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
-SECURE_REFERRER_POLICY = "no-referrer"
+# Never the path, which may be the key to an order. Not "no-referrer": browsers then post forms with
+# `Origin: null`, and every one of them would be refused as forged.
+SECURE_REFERRER_POLICY = "strict-origin"
 X_FRAME_OPTIONS = "DENY"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PRODUCTION
