@@ -9,5 +9,6 @@ urlpatterns = [
     path("account/login/", auth.LoginView.as_view(template_name="account/login.html"), name="login"),
     path("account/logout/", auth.LogoutView.as_view(), name="logout"),
     path("i18n/", include("django.conf.urls.i18n")),
+    path("ops/", include("orders.ops.urls")),
     path("", include("orders.urls")),
 ]

@@ -113,7 +113,7 @@ def _mode_of(state: ModeState, now: datetime) -> Mode:
 
 def _locked(now: datetime, expected_version: int | None) -> ModeState:
     """The one row, locked until the end of the transaction, with a setting that ran out put aside."""
-    ModeState.objects.bulk_create([ModeState(id=1, since=now)], ignore_conflicts=True)
+    ModeState.objects.bulk_create([ModeState(id=1, since=now, version=0)], ignore_conflicts=True)
     state = ModeState.objects.select_for_update().get(id=1)
     if expected_version is not None and expected_version != state.version:
         raise StaleModeError(f"the mode was changed meanwhile by {_mode_of(state, now).actor or 'somebody'}")
