@@ -6,5 +6,6 @@ from django.urls import include, path
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),
+    path("ops/", include("orders.ops.urls")),
     path("", include("orders.urls")),
 ]
