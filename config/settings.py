@@ -141,7 +141,8 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 # Never the path, which may be the key to an order. Not "no-referrer": browsers then post forms with
 # `Origin: null`, and every one of them would be refused as forged.
 SECURE_REFERRER_POLICY = "strict-origin"
-X_FRAME_OPTIONS = "DENY"
+# The demo page shows the shop inside itself.
+X_FRAME_OPTIONS = "SAMEORIGIN" if ENVIRONMENT == "demo" else "DENY"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PRODUCTION
 SECURE_SSL_REDIRECT = PRODUCTION

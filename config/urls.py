@@ -1,5 +1,6 @@
 """All addresses."""
 
+from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 
@@ -9,3 +10,6 @@ urlpatterns = [
     path("ops/", include("orders.ops.urls")),
     path("", include("orders.urls")),
 ]
+
+if settings.ENVIRONMENT == "demo":
+    urlpatterns.append(path("_demo/", include("orders.demo.urls")))

@@ -69,7 +69,7 @@ def _ask_for_link(request: HttpRequest, template: str, write: Any) -> HttpRespon
 
 @require_GET
 def link_sent(request: HttpRequest) -> HttpResponse:
-    return render(request, "account/link_sent.html", {"demo": settings.ENVIRONMENT == "demo"})
+    return render(request, "account/link_sent.html")
 
 
 def _known(email: str) -> Any:
