@@ -51,6 +51,7 @@ MIDDLEWARE = [
     "config.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.middleware.NulMiddleware",
     "config.middleware.DeadlineMiddleware",
     "config.middleware.StorageUnavailableMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -121,7 +122,6 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-STATIC_ROOT = HOLDFAST_HOME / "static"
 # Served straight from the source folders: no collect step to forget.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
