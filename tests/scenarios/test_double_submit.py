@@ -74,7 +74,9 @@ def test_a_form_sent_again_later_leads_to_its_order_even_with_another_basket(
     assert (Order.objects.count(), len(world.charges)) == (1, 1)
 
 
-def test_a_form_that_somebody_else_sends_makes_no_order_and_shows_none(world: World, shopper: Shopper) -> None:
+def test_a_form_that_somebody_else_sends_makes_no_order_and_shows_none(
+    world: World, shopper: Shopper
+) -> None:
     shopper.put_in_basket()
     form = shopper.checkout_form()
     page = shopper.submit(form)

@@ -125,16 +125,31 @@ def test_an_awaiting_orders_currency_cannot_change(world: World, shopper: Shoppe
 
 # OP-19
 
-SILLY = ["0", "-1", "-2147483649", "2147483648", str(10**30), "1.5", "1e3", "", " ", "٣", "1\x00", "0x10", "+1"]
+SILLY = [
+    "0",
+    "-1",
+    "-2147483649",
+    "2147483648",
+    str(10**30),
+    "1.5",
+    "1e3",
+    "",
+    " ",
+    "٣",
+    "1\x00",
+    "0x10",
+    "+1",
+]
 
 
 def untouched() -> bool:
     """Whether nothing was ordered, promised, reserved or sold."""
     stock = StockItem.objects.get(sku="ROPE-12")
-    return (
-        Order.objects.count() == OutboxMessage.objects.count() == 0
-        and (stock.on_hand, stock.reserved, stock.sold) == (100, 0, 0)
-    )
+    return Order.objects.count() == OutboxMessage.objects.count() == 0 and (
+        stock.on_hand,
+        stock.reserved,
+        stock.sold,
+    ) == (100, 0, 0)
 
 
 @pytest.mark.parametrize("quantity", SILLY, ids=ascii)
@@ -171,7 +186,9 @@ def test_posted_prices_and_totals_are_ignored_or_refused(world: World, shopper: 
     cheap = shopper.submit(shopper.checkout_form(shown_total="1", total="1", price="1"))
     assert cheap.status == 409
     assert untouched()
-    shopper.submit(shopper.checkout_form(total="1", total_minor="1", amount="1", price_minor="1", status="PAID"))
+    shopper.submit(
+        shopper.checkout_form(total="1", total_minor="1", amount="1", price_minor="1", status="PAID")
+    )
     assert [charge["amount"] for charge in world.charges] == [2450]
 
 
@@ -246,7 +263,9 @@ def test_a_cookie_that_holds_a_nul_byte_is_refused(world: World, shopper: Shoppe
 
 
 @pytest.mark.parametrize("cookie", ["sessionid", "holdfast_cart", "csrftoken", "django_language", "messages"])
-@pytest.mark.parametrize("value", ["x", "x" * 5000, "'; DROP TABLE", "../../etc"], ids=["x", "long", "sql", "path"])
+@pytest.mark.parametrize(
+    "value", ["x", "x" * 5000, "'; DROP TABLE", "../../etc"], ids=["x", "long", "sql", "path"]
+)
 def test_a_cookie_made_by_hand_is_a_stranger_s(
     world: World, shopper: Shopper, cookie: str, value: str
 ) -> None:

@@ -77,7 +77,9 @@ def test_a_currency_given_twice_with_two_rates_is_believed_neither_time(world: W
     assert stored("USD").value == before.value
 
 
-@pytest.mark.parametrize("body", ["[]", "{}", "null", "", "<html>"], ids=["list", "object", "null", "none", "page"])
+@pytest.mark.parametrize(
+    "body", ["[]", "{}", "null", "", "<html>"], ids=["list", "object", "null", "none", "page"]
+)
 def test_an_empty_answer_counts_as_a_failure(world: World, body: str) -> None:
     before = stored("USD")
     world.fault(world.rates, {"effect": {"replace_body": body}})

@@ -42,7 +42,9 @@ def test_a_guessed_link_gets_the_same_404_whether_or_not_something_is_near(
     assert Order.objects.get().status == "AWAITING_PAYMENT"
 
 
-def test_the_owners_link_works_in_a_fresh_browser_and_is_not_passed_on(world: World, shopper: Shopper) -> None:
+def test_the_owners_link_works_in_a_fresh_browser_and_is_not_passed_on(
+    world: World, shopper: Shopper
+) -> None:
     page = shopper.buy()
     seen = Shopper().get(page.path)
     assert "Thank you" in seen.text
