@@ -67,6 +67,19 @@ class NulMiddleware:
         return self._get_response(request)
 
 
+class NoStoreMiddleware:
+    """Pages are one person's: no cache keeps any of them, not even a "not found". Static files come before."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self._get_response(request)
+        if not response.has_header("Cache-Control"):
+            response["Cache-Control"] = "no-store, private"
+        return response
+
+
 class DeadlineMiddleware:
     """Starts the clock of the response budget; an earlier deadline of the caller wins."""
 
