@@ -53,6 +53,7 @@ MIDDLEWARE = [
     "django.middleware.gzip.GZipMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "config.middleware.NoStoreMiddleware",
+    "config.middleware.NulMiddleware",
     "config.middleware.DeadlineMiddleware",
     "config.middleware.StorageUnavailableMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -123,7 +124,6 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-STATIC_ROOT = HOLDFAST_HOME / "static"
 # Served straight from the source folders: no collect step to forget.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
