@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init, celeryd_init
+from celery.signals import beat_init, celeryd_init, worker_process_init
 from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
@@ -59,6 +59,7 @@ def _configure() -> None:
         beat_schedule={
             "drain-payment": _every(tick, "orders.tasks.drain", "payment", queue=MONEY),
             "drain-mail": _every(tick, "orders.tasks.drain", "mail"),
+            "control-mode": _every(tick, "orders.tasks.control_mode"),
             "expire-orders": _every(tick, "orders.tasks.expire_orders"),
             "refresh-rates": _every(settings.HOLDFAST.rates_refresh_seconds, "orders.tasks.refresh_rates"),
             "refresh-catalog": _every(30.0, "orders.tasks.refresh_catalog"),
@@ -78,6 +79,14 @@ def _worker_waits_for_its_broker(conf: Any = None, **kwargs: Any) -> None:
         "health_check_interval": 10,
     }
     conf.broker_connection_timeout = 4
+
+
+@worker_process_init.connect
+def _report_the_breaker(**kwargs: Any) -> None:
+    from payments import reporter
+    from payments.controller import WORKER
+
+    reporter.start(WORKER)
 
 
 @beat_init.connect

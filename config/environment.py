@@ -107,6 +107,10 @@ class HoldfastSettings:
     degraded_max_order_total: int
     degraded_max_unpaid_orders: int
     degraded_max_unpaid_total: int
+    degraded_after_open_seconds: float
+    degraded_quorum: float
+    degraded_min_seconds: float
+    recover_after_closed_seconds: float
     rates_fresh_seconds: int
     rates_provider_max_days: int
     rates_show_limit_seconds: int
@@ -178,6 +182,10 @@ def read_holdfast(env: Reader) -> HoldfastSettings:
         degraded_max_order_total=env.integer("DEGRADED_MAX_ORDER_TOTAL", 50_000, low=0),
         degraded_max_unpaid_orders=env.integer("DEGRADED_MAX_UNPAID_ORDERS", 10_000, low=0),
         degraded_max_unpaid_total=env.integer("DEGRADED_MAX_UNPAID_TOTAL", 1_000_000, low=0),
+        degraded_after_open_seconds=float(env.number("DEGRADED_AFTER_OPEN_SECONDS", "60", low="0.1")),
+        degraded_quorum=float(env.number("DEGRADED_QUORUM", "0.5", low="0.01", high="1")),
+        degraded_min_seconds=float(env.number("DEGRADED_MIN_SECONDS", "60")),
+        recover_after_closed_seconds=float(env.number("RECOVER_AFTER_CLOSED_SECONDS", "15", low="0.1")),
         rates_fresh_seconds=env.integer("RATES_FRESH_SECONDS", 3600),
         rates_provider_max_days=env.integer("RATES_PROVIDER_MAX_DAYS", 4),
         rates_show_limit_seconds=env.integer("RATES_SHOW_LIMIT_SECONDS", 864_000),
