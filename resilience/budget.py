@@ -14,6 +14,8 @@ MOST_CONNECT_MS = 150
 """A connection inside one site takes a few milliseconds; three lost packets are not worth waiting for."""
 MOST_POOL_WAIT_MS = 50
 """Waiting for a connection is waiting for our own congestion."""
+LEAST_CALL_MS = 10
+"""Whoever gets less cannot be answered over a network."""
 _PAUSE_PART = 4  # the pauses may take at most one part in so many of a share
 
 
