@@ -199,15 +199,17 @@ def test_a_budget_that_leaves_nothing_still_gets_its_sentence(settings: Any) -> 
         ["-m", "gunicorn", "-c", "config/gunicorn.py", "config.wsgi"],
         ["-c", "import config.wsgi"],
         ["-m", "celery", "-A", "config.celery", "worker"],
-        ["-m", "celery", "-A", "config.celery", "beat", "-s", os.devnull],
+        ["-m", "celery", "-A", "config.celery", "beat", "-s", "{home}/beat"],
         ["manage.py", "check"],
         ["manage.py", "migrate"],
     ],
     ids=["gunicorn", "another WSGI server", "worker", "beat", "check", "migrate"],
 )
-def test_numbers_that_do_not_add_up_stop_web_worker_beat_and_commands(command: list[str]) -> None:
+def test_numbers_that_do_not_add_up_stop_web_worker_beat_and_commands(
+    command: list[str], tmp_path: Path
+) -> None:
     done = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, *(part.replace("{home}", str(tmp_path)) for part in command)],
         cwd=ROOT,
         env={**os.environ, "OWN_WORK_MS": "20000", "PORT": "0"},
         capture_output=True,
