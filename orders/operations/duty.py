@@ -84,10 +84,16 @@ def redrive_all(seen: str, *, rate: float, actor: str, reason: str) -> int:
         letters = outbox.dead_letters()
         if letters_version(letters) != seen:
             raise StaleFormError
-        count = outbox.redrive([letter.id for letter in letters], actor, rate=rate)
+        return redrive_many([letter.id for letter in letters], rate=rate, actor=actor, reason=reason)
+
+
+def redrive_many(ids: list[int], *, rate: float | None, actor: str, reason: str) -> int:
+    """Brings dead letters back with fresh tries; returns how many. Raises MissingReasonError."""
+    with transaction.atomic():
+        count = outbox.redrive(ids, actor, rate=rate)
         duty.record(
             actor=actor,
-            action="letter.redrive_all",
+            action="letter.redrive_many",
             subject=f"{count} dead letters",
             reason=reason,
             before="DEAD",

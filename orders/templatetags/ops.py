@@ -37,10 +37,10 @@ def duration(seconds: float | None) -> str:
     total = round(seconds)
     hours, minutes = total // 3600, total % 3600 // 60
     if hours:
-        return _("%(h)s h %(m)s min") % {"h": hours, "m": minutes}
+        return _("%(h)s\u00a0h %(m)s\u00a0min") % {"h": hours, "m": minutes}
     if minutes:
-        return _("%(m)s min %(s)s s") % {"m": minutes, "s": total % 60}
-    return _("%(s)s s") % {"s": total}
+        return _("%(m)s\u00a0min %(s)s\u00a0s") % {"m": minutes, "s": total % 60}
+    return _("%(s)s\u00a0s") % {"s": total}
 
 
 @register.filter
