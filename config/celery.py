@@ -13,6 +13,8 @@ from celery import Celery
 from celery.signals import beat_init, celeryd_init, worker_process_init
 from django.conf import settings
 
+from config.checks import insist
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 MONEY, DEFAULT = "money", "default"
@@ -53,8 +55,8 @@ def _configure() -> None:
         task_default_queue=DEFAULT,
         worker_prefetch_multiplier=1,
         worker_send_task_events=False,
-        task_soft_time_limit=60,
-        task_time_limit=90,
+        task_soft_time_limit=settings.HOLDFAST.task_seconds * 2 / 3,
+        task_time_limit=settings.HOLDFAST.task_seconds,
         timezone="UTC",
         beat_schedule={
             "drain-payment": _every(tick, "orders.tasks.drain", "payment", queue=MONEY),
@@ -73,7 +75,9 @@ app.autodiscover_tasks(["orders", "payments"])
 
 @celeryd_init.connect
 def _worker_waits_for_its_broker(conf: Any = None, **kwargs: Any) -> None:
+    insist()
     conf.broker_transport_options = {
+        "visibility_timeout": settings.HOLDFAST.broker_visibility_seconds,
         "socket_connect_timeout": 2,
         "socket_keepalive": True,
         "health_check_interval": 10,
@@ -91,4 +95,5 @@ def _report_the_breaker(**kwargs: Any) -> None:
 
 @beat_init.connect
 def _beat_ticks_often(sender: Any = None, **kwargs: Any) -> None:
+    insist()
     sender.scheduler.max_interval = min(1.0, settings.HOLDFAST.tick_seconds)

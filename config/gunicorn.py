@@ -15,9 +15,17 @@ control_socket_disable = True
 keepalive = 75
 timeout = 60
 graceful_timeout = 20
-backlog = 256
+backlog = int(os.environ.get("WEB_BACKLOG", "256"))
 accesslog = None
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
+
+
+def on_starting(server: Any) -> None:
+    """In the master, before any worker: a sentence and an end, not workers that die and are replaced."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    from config.checks import insist
+
+    insist()
 
 
 def post_worker_init(worker: Any) -> None:
