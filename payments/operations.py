@@ -74,13 +74,22 @@ def view(payment: Payment) -> PaymentView:
 
 
 def create(
-    order_key: str, amount_minor: int, currency: str, method: str, *, return_url: str, started: bool
+    order_key: str,
+    amount_minor: int,
+    currency: str,
+    method: str,
+    *,
+    return_url: str,
+    started: bool,
+    first: bool = False,
 ) -> PaymentView:
     """A new payment of an order. `started` when the caller goes on to call the gateway at once.
 
+    `first` for an order that was made in this transaction and cannot have earlier ones.
+
     The database refuses a second open payment of the same order.
     """
-    earlier = Payment.objects.filter(order_key=order_key).count()
+    earlier = 0 if first else Payment.objects.filter(order_key=order_key).count()
     payment = Payment(
         order_key=order_key,
         reference=order_key if not earlier else f"{order_key}.{earlier + 1}",

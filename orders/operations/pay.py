@@ -158,11 +158,17 @@ def _second_try(order: Order, method: str, now: datetime, lease_for: timedelta) 
     return lease, payment
 
 
-def create_payment(order: Order, method: str, *, started: bool) -> PaymentView:
+def create_payment(order: Order, method: str, *, started: bool, first: bool = False) -> PaymentView:
     """The payment of an order, over the amount and currency accepted when it was placed."""
     back = f"{settings.SITE_URL}{reverse('order', args=[order.token])}"
     return payments.create(
-        order.number, order.total_minor, order.currency, method, return_url=back, started=started
+        order.number,
+        order.total_minor,
+        order.currency,
+        method,
+        return_url=back,
+        started=started,
+        first=first,
     )
 
 
