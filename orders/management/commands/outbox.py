@@ -36,7 +36,8 @@ class Command(BaseCommand):
         for name, value in figures.items():
             self.stdout.write(
                 f"{name}: {value['pending']} pending, oldest {value['oldest_seconds']:.0f} s, "
-                f"{value['dead']} dead letters"
+                f"late by {value['late_seconds']:.0f} s, {value['dead']} dead letters, "
+                f"oldest {value['oldest_dead_seconds']:.0f} s"
             )
 
     def _list(self, options: dict[str, Any]) -> None:
@@ -53,7 +54,8 @@ class Command(BaseCommand):
     def _redrive(self, options: dict[str, Any]) -> None:
         if bool(options["ids"]) == options["all"]:
             raise CommandError("name the dead letters, or give --all")
-        ids = [letter.id for letter in outbox.dead_letters() if options["all"] or letter.id in options["ids"]]
+        letters = outbox.dead_letters(limit=None)
+        ids = [letter.id for letter in letters if options["all"] or letter.id in options["ids"]]
         if not options["dry_run"]:
             outbox.redrive(ids, f"cli:{getpass.getuser()}", rate=options["rate"])
         done = "would be redriven" if options["dry_run"] else "redriven"
