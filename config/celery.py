@@ -10,8 +10,10 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init, celeryd_init
+from celery.signals import beat_init, celeryd_init, worker_process_init
 from django.conf import settings
+
+from config.checks import insist
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -53,12 +55,13 @@ def _configure() -> None:
         task_default_queue=DEFAULT,
         worker_prefetch_multiplier=1,
         worker_send_task_events=False,
-        task_soft_time_limit=60,
-        task_time_limit=90,
+        task_soft_time_limit=settings.HOLDFAST.task_seconds * 2 / 3,
+        task_time_limit=settings.HOLDFAST.task_seconds,
         timezone="UTC",
         beat_schedule={
             "drain-payment": _every(tick, "orders.tasks.drain", "payment", queue=MONEY),
             "drain-mail": _every(tick, "orders.tasks.drain", "mail"),
+            "control-mode": _every(tick, "orders.tasks.control_mode"),
             "expire-orders": _every(tick, "orders.tasks.expire_orders"),
             "sweep-stuck": _every(max(10 * tick, 10.0), "orders.tasks.sweep_stuck"),
             "purge-old": _every(60.0, "orders.tasks.purge_old"),
@@ -74,7 +77,9 @@ app.autodiscover_tasks(["orders", "payments"])
 
 @celeryd_init.connect
 def _worker_waits_for_its_broker(conf: Any = None, **kwargs: Any) -> None:
+    insist()
     conf.broker_transport_options = {
+        "visibility_timeout": settings.HOLDFAST.broker_visibility_seconds,
         "socket_connect_timeout": 2,
         "socket_keepalive": True,
         "health_check_interval": 10,
@@ -82,6 +87,15 @@ def _worker_waits_for_its_broker(conf: Any = None, **kwargs: Any) -> None:
     conf.broker_connection_timeout = 4
 
 
+@worker_process_init.connect
+def _report_the_breaker(**kwargs: Any) -> None:
+    from payments import reporter
+    from payments.controller import WORKER
+
+    reporter.start(WORKER)
+
+
 @beat_init.connect
 def _beat_ticks_often(sender: Any = None, **kwargs: Any) -> None:
+    insist()
     sender.scheduler.max_interval = min(1.0, settings.HOLDFAST.tick_seconds)

@@ -107,6 +107,10 @@ class HoldfastSettings:
     degraded_max_order_total: int
     degraded_max_unpaid_orders: int
     degraded_max_unpaid_total: int
+    degraded_after_open_seconds: float
+    degraded_quorum: float
+    degraded_min_seconds: float
+    recover_after_closed_seconds: float
     rates_fresh_seconds: int
     rates_provider_max_days: int
     rates_show_limit_seconds: int
@@ -127,15 +131,25 @@ class HoldfastSettings:
     tick_seconds: float
     expected_rps: int
     web_threads: int
+    web_workers: int
+    web_backlog: int
+    caller_timeout_seconds: float
+    drain_seconds: float
+    grace_seconds: float
+    orchestrator_grace_seconds: float
+    task_seconds: int
+    broker_visibility_seconds: int
+    notice_outage_seconds: float
+
+    @property
+    def dependencies(self) -> dict[str, DependencySettings]:
+        """The neighbours by the name their settings begin with, in lower case."""
+        return {"payment": self.payment, "catalog": self.catalog, "rates": self.rates}
 
     @property
     def budgets(self) -> dict[str, CallBudget]:
         """What each neighbour gets of one checkout's budget."""
-        return call_budgets(
-            self.checkout_budget_ms,
-            self.own_work_ms,
-            {"payment": self.payment, "catalog": self.catalog, "rates": self.rates},
-        )
+        return call_budgets(self.checkout_budget_ms, self.own_work_ms, self.dependencies)
 
 
 def _dependency(
@@ -182,6 +196,10 @@ def read_holdfast(env: Reader) -> HoldfastSettings:
         degraded_max_order_total=env.integer("DEGRADED_MAX_ORDER_TOTAL", 50_000, low=0),
         degraded_max_unpaid_orders=env.integer("DEGRADED_MAX_UNPAID_ORDERS", 10_000, low=0),
         degraded_max_unpaid_total=env.integer("DEGRADED_MAX_UNPAID_TOTAL", 1_000_000, low=0),
+        degraded_after_open_seconds=float(env.number("DEGRADED_AFTER_OPEN_SECONDS", "60", low="0.1")),
+        degraded_quorum=float(env.number("DEGRADED_QUORUM", "0.5", low="0.01", high="1")),
+        degraded_min_seconds=float(env.number("DEGRADED_MIN_SECONDS", "60")),
+        recover_after_closed_seconds=float(env.number("RECOVER_AFTER_CLOSED_SECONDS", "15", low="0.1")),
         rates_fresh_seconds=env.integer("RATES_FRESH_SECONDS", 3600),
         rates_provider_max_days=env.integer("RATES_PROVIDER_MAX_DAYS", 4),
         rates_show_limit_seconds=env.integer("RATES_SHOW_LIMIT_SECONDS", 864_000),
@@ -202,6 +220,15 @@ def read_holdfast(env: Reader) -> HoldfastSettings:
         tick_seconds=float(env.number("TICK_SECONDS", "1", low="0.1")),
         expected_rps=env.integer("EXPECTED_RPS", 40, low=1),
         web_threads=env.integer("WEB_THREADS", 16, low=1, high=10_000),
+        web_workers=env.integer("WEB_WORKERS", 2, low=1, high=1000),
+        web_backlog=env.integer("WEB_BACKLOG", 256, low=1, high=65_535),
+        caller_timeout_seconds=float(env.number("CALLER_TIMEOUT_SECONDS", "10", low="0.1")),
+        drain_seconds=float(env.number("DRAIN_SECONDS", "5")),
+        grace_seconds=float(env.number("GRACE_SECONDS", "20")),
+        orchestrator_grace_seconds=float(env.number("ORCHESTRATOR_GRACE_SECONDS", "30")),
+        task_seconds=env.integer("TASK_SECONDS", 90, low=1),
+        broker_visibility_seconds=env.integer("BROKER_VISIBILITY_SECONDS", 3600, low=1),
+        notice_outage_seconds=float(env.number("NOTICE_OUTAGE_SECONDS", "60", low="0.1")),
     )
 
 

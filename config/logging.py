@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from datetime import UTC, datetime
 
 from resilience.http import request_id
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# Whoever reads a log must not be able to open somebody's order or choose somebody's password.
+_KEYS = re.compile(r"(/(?:orders|account/join|account/password/[^/\s]+)/)[A-Za-z0-9_:=.-]{16,}")
 
 
 class LineFormatter(logging.Formatter):
@@ -19,6 +22,10 @@ class LineFormatter(logging.Formatter):
         self._as_json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
+        """The line, in which keys that stand in addresses are left out."""
+        return _KEYS.sub(r"\1…", self._line(record))
+
+    def _line(self, record: logging.LogRecord) -> str:
         fields: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

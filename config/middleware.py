@@ -55,6 +55,31 @@ class RequestIdMiddleware:
         return response
 
 
+class NulMiddleware:
+    """No name of ours holds a NUL byte, and PostgreSQL refuses it in any text: such an address is malformed."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if any("\0" in text for text in (request.path, *request.GET.values(), *request.COOKIES.values())):
+            return HttpResponse(_("This address is malformed."), status=400, content_type="text/plain")
+        return self._get_response(request)
+
+
+class NoStoreMiddleware:
+    """Pages are one person's: no cache keeps any of them, not even a "not found". Static files come before."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self._get_response(request)
+        if not response.has_header("Cache-Control"):
+            response["Cache-Control"] = "no-store, private"
+        return response
+
+
 class DeadlineMiddleware:
     """Starts the clock of the response budget; an earlier deadline of the caller wins."""
 

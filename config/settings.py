@@ -50,7 +50,10 @@ MIDDLEWARE = [
     "config.middleware.ProbeMiddleware",
     "config.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "django.middleware.gzip.GZipMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.middleware.NoStoreMiddleware",
+    "config.middleware.NulMiddleware",
     "config.middleware.DeadlineMiddleware",
     "config.middleware.StorageUnavailableMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -121,24 +124,33 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-STATIC_ROOT = HOLDFAST_HOME / "static"
 # Served straight from the source folders: no collect step to forget.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+PASSWORD_RESET_TIMEOUT = 24 * 3600
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "account-orders"
 LOGOUT_REDIRECT_URL = "catalog"
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
-SECURE_REFERRER_POLICY = "no-referrer"
-X_FRAME_OPTIONS = "DENY"
+# Never the path, which may be the key to an order. Not "no-referrer": browsers then post forms with
+# `Origin: null`, and every one of them would be refused as forged.
+SECURE_REFERRER_POLICY = "strict-origin"
+# The demo page shows the shop inside itself.
+X_FRAME_OPTIONS = "SAMEORIGIN" if ENVIRONMENT == "demo" else "DENY"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PRODUCTION
 SECURE_SSL_REDIRECT = PRODUCTION
 SECURE_HSTS_SECONDS = 31_536_000 if PRODUCTION else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = PRODUCTION
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+# How many proxies of ours stand in front, each adding the address it was asked from to X-Forwarded-For.
+PROXY_COUNT = _env.integer("PROXY_COUNT", 1 if PRODUCTION else 0, high=10)
 SECURE_REDIRECT_EXEMPT = [r"^health/(live|ready)/$"]
 DATA_UPLOAD_MAX_MEMORY_SIZE = 200_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200

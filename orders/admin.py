@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext_lazy as _
 
-from orders import outbox
 from orders.models import Order, OrderEvent, OrderLine, OutboxMessage, RateRecord, StockItem
-from orders.operations import undo
-from payments.states import IllegalTransitionError
 
 
 class ReadOnly:
@@ -25,6 +25,16 @@ class ReadOnly:
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+
+def _one_step(
+    request: HttpRequest, page: str, subjects: Sequence[str | int], *more: str
+) -> HttpResponse | None:
+    """To the page that asks for a reason and a confirmation."""
+    if len(subjects) == 1:
+        return redirect(page, subjects[0], *more)
+    messages.error(request, _("Please choose one row to which this can be done: each step needs its reason."))
+    return None
 
 
 class LineInline(ReadOnly, admin.TabularInline):
@@ -42,18 +52,15 @@ class OrderAdmin(ReadOnly, admin.ModelAdmin):
     search_fields = ("number", "email")
     exclude = ("token",)
     inlines = (LineInline, EventInline)
-    actions = ("cancel_orders",)
+    actions = ("cancel_order",)
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("payments.operate")
 
-    @admin.action(description="Cancel unpaid orders", permissions=["operate"])
-    def cancel_orders(self, request: HttpRequest, queryset: QuerySet[Order]) -> None:
-        for order in queryset:
-            try:
-                undo.cancel(order.pk, request.user.get_username(), "cancelled by staff")
-            except IllegalTransitionError as error:
-                messages.error(request, f"{order.number}: {error}")
+    @admin.action(description=_("Cancel the unpaid order"), permissions=["operate"])
+    def cancel_order(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
+        numbers = list(queryset.values_list("number", flat=True)[:2])
+        return _one_step(request, "ops-cancel", numbers)
 
 
 @admin.register(OutboxMessage)
@@ -66,10 +73,10 @@ class OutboxAdmin(ReadOnly, admin.ModelAdmin):
     def has_operate_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("payments.operate")
 
-    @admin.action(description="Redrive dead letters", permissions=["operate"])
-    def redrive(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
-        count = outbox.redrive(list(queryset.values_list("pk", flat=True)), request.user.get_username())
-        messages.success(request, f"{count} redriven")
+    @admin.action(description=_("Redrive the dead letter"), permissions=["operate"])
+    def redrive(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> HttpResponse | None:
+        ids = list(queryset.filter(status="DEAD").values_list("pk", flat=True)[:2])
+        return _one_step(request, "ops-letter", ids, "redrive")
 
 
 @admin.register(StockItem)

@@ -130,8 +130,9 @@ def cart_update(request: HttpRequest) -> HttpResponse:
 @require_POST
 def cart_remove(request: HttpRequest) -> HttpResponse:
     form = SkuForm(request.POST)
-    if form.is_valid():
-        carts.remove(owner_of(request), form.cleaned_data["sku"])
+    if not form.is_valid():
+        return _cart_failure(request, CartError("unknown_product"))
+    carts.remove(owner_of(request), form.cleaned_data["sku"])
     return redirect("cart")
 
 

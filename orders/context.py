@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
@@ -14,6 +15,7 @@ from payments import mode
 def shop(request: HttpRequest) -> dict[str, Any]:
     """Lazy, so that a page which shows none of it asks for none of it."""
     return {
+        "demo": settings.ENVIRONMENT == "demo",
         "cart": SimpleLazyObject(lambda: cart_of(request)),
         "mode": SimpleLazyObject(mode.current),
         "currencies": SimpleLazyObject(lambda: offers_of(request)),

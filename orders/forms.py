@@ -29,11 +29,11 @@ class PlainIntegerField(forms.CharField):
     """Digits and nothing else: "1.000", "1e3" or "1 000" are refused in every locale, never reinterpreted."""
 
     def __init__(self, *, low: int, high: int, message: Any) -> None:
-        super().__init__(max_length=40, error_messages={"required": message, "max_length": message})
+        super().__init__()
         self._low, self._high, self._message = low, high, message
 
     def clean(self, value: object) -> int:
-        text: str = super().clean(value)
+        text = str(value or "").strip()
         if not re.fullmatch(r"[0-9]{1,18}", text) or not self._low <= int(text) <= self._high:
             raise forms.ValidationError(str(self._message), code="invalid")
         return int(text)

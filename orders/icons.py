@@ -20,6 +20,7 @@ ICONS: Final[Mapping[str, str]] = {
     "cross": '<path d="M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18ZM9 9l6 6M15 9l-6 6"/>',
     "late": '<path d="M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18ZM12 7v5M9 18l6-3"/>',
     "back": '<path d="M4 9h11a5 5 0 0 1 0 10H8M4 9l4-4M4 9l4 4"/>',
+    "letter": '<path d="M3 6h18v13H3V6ZM3 7l9 7 9-7"/>',
     "warning": '<path d="M12 3 2 20h20L12 3ZM12 9v5M12 17h.01"/>',
     "info": '<path d="M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18ZM12 11v6M12 7.5h.01"/>',
     "remove": '<path d="M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13M10 11v5M14 11v5"/>',

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
@@ -12,11 +15,31 @@ from django.views.decorators.http import require_GET, require_POST
 
 from orders import queries
 from orders.forms import METHODS, MethodForm
+from orders.guesses import WRONG_LINKS
 from orders.operations.check import look_again
 from orders.operations.pay import PayNow, pay_now
 from orders.operations.undo import cancel_by_token
-from orders.shopper import deadline_of
+from orders.shopper import address_of, deadline_of
 from payments.states import IllegalTransitionError
+
+
+def _counted(view: Callable[[HttpRequest, str], HttpResponse]) -> Callable[[HttpRequest, str], HttpResponse]:
+    """Looks up no link for an address that has sent too many wrong ones."""
+
+    @wraps(view)
+    def counted(request: HttpRequest, token: str) -> HttpResponse:
+        address = address_of(request)
+        if WRONG_LINKS.too_many(address):
+            response = render(request, "orders/too_many.html", status=429)
+            response["Retry-After"] = str(WRONG_LINKS.retry_after)
+            return response
+        try:
+            return view(request, token)
+        except Http404:
+            WRONG_LINKS.count(address)
+            raise
+
+    return counted
 
 
 def _page(token: str) -> queries.OrderPage:
@@ -28,6 +51,7 @@ def _page(token: str) -> queries.OrderPage:
 
 @require_GET
 @never_cache
+@_counted
 def order(request: HttpRequest, token: str) -> HttpResponse:
     """The page, or for the page's own script what changed on it since it was `seen`."""
     page = _page(token)
@@ -47,6 +71,7 @@ def _preferred(page: queries.OrderPage) -> str:
 
 @require_GET
 @never_cache
+@_counted
 def order_back(request: HttpRequest, token: str) -> HttpResponse:
     """Here the bank sends the shopper back to. What it says in the address is not believed: we ask."""
     _page(token)
@@ -55,6 +80,7 @@ def order_back(request: HttpRequest, token: str) -> HttpResponse:
 
 
 @require_POST
+@_counted
 def order_cancel(request: HttpRequest, token: str) -> HttpResponse:
     _page(token)
     try:
@@ -73,6 +99,7 @@ _PAY_NOW_WORDS = {
 
 
 @require_POST
+@_counted
 def order_pay(request: HttpRequest, token: str) -> HttpResponse:
     page = _page(token)
     form = MethodForm(request.POST)

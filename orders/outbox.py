@@ -127,7 +127,7 @@ _CLAIM = """
        SET lease_token = %(token)s, available_at = {now} + make_interval(secs => %(lease)s), attempts = attempts + 1
      WHERE id IN (
         SELECT id FROM orders_outboxmessage
-         WHERE status = 'PENDING' AND destination = %(destination)s AND available_at <= {now}
+         WHERE status = 'PENDING' AND destination = %(destination)s AND available_at <= {now} {held}
          ORDER BY due_at, id
            FOR UPDATE SKIP LOCKED
          LIMIT %(limit)s)
@@ -135,12 +135,23 @@ _CLAIM = """
 """
 
 
-def claim(destination: str, limit: int) -> list[Lease]:
-    """Leases up to `limit` messages, earliest due first. No message is handed out twice at a time."""
+_HELD = {
+    "": "",
+    "deferred": """AND NOT (kind = 'charge' AND payload @> '{"deferred": true}')""",
+    "charges": "AND kind <> 'charge'",
+}
+"""Charges that a person holds back stay where they are: claiming them only to hand them back is a storm."""
+
+
+def claim(destination: str, limit: int, held: str = "") -> list[Lease]:
+    """Leases up to `limit` messages, earliest due first. No message is handed out twice at a time.
+
+    `held` names what is to be left alone: "deferred" charges, or all "charges".
+    """
     token = uuid.uuid4()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
-            _CLAIM.format(now=dbtime.sql()),
+            _CLAIM.format(now=dbtime.sql(), held=_HELD[held]),
             {
                 "token": token,
                 "lease": settings.HOLDFAST.outbox_lease_seconds,
@@ -360,6 +371,12 @@ def stats() -> dict[str, Stats]:
             oldest_dead_seconds=age(lost, "died"),
         )
     return result
+
+
+def charges_waiting(before: datetime | None = None) -> int:
+    """Charges that have still to be made, of those written `before` a time if given."""
+    rows = OutboxMessage.objects.filter(status="PENDING", kind=CHARGE, destination=PAYMENT)
+    return rows.filter(created_at__lt=before).count() if before else rows.count()
 
 
 @dataclass(frozen=True)

@@ -327,3 +327,29 @@ def orders_of(user_id: int, limit: int = 50) -> list[OrderRow]:
         )
         for row in rows
     ]
+
+
+@dataclass(frozen=True)
+class OrderOutcome:
+    """What became of an order, for people who watch the shop."""
+
+    number: str
+    token: str
+    situation: Situation
+    total: Money
+    created_at: datetime
+
+
+def newest_orders(limit: int) -> list[OrderOutcome]:
+    """The shop's newest orders, whoever placed them."""
+    outcomes = []
+    for order in Order.objects.prefetch_related("lines", "events")[:limit]:
+        page = order_page(order)
+        outcomes.append(OrderOutcome(page.number, page.token, page.situation, page.total, page.created_at))
+    return outcomes
+
+
+def first_price() -> CartItem | None:
+    """The first product of the shelf with its price in the base currency."""
+    row = ProductSnapshot.objects.first()
+    return CartItem(0, row.sku, 1, row.names, row.price_minor, row.fetched_at) if row else None

@@ -22,6 +22,15 @@ def deadline_of() -> Deadline:
     return current_deadline() or Deadline.after_ms(settings.HOLDFAST.checkout_budget_ms)
 
 
+def address_of(request: HttpRequest) -> str:
+    """Where a request comes from, as told by our own proxies; what a client claims beyond them is ignored."""
+    passed = request.headers.get("X-Forwarded-For", "").split(",")
+    count = settings.PROXY_COUNT
+    if count and len(passed) >= count and (address := passed[-count].strip()):
+        return address[:64]
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
 def owner_of(request: HttpRequest) -> Owner:
     """A user's basket, or that of the guest's own cookie, which outlives the session."""
     user_id = request.user.pk if request.user.is_authenticated else None

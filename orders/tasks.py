@@ -9,31 +9,40 @@ from django.conf import settings
 
 from orders import housekeeping, outbox
 from orders.operations import quoting, sweep, undo
-from orders.operations.pay import REPLAY
+from payments import mode, probing, throttle
 from payments import operations as payments
-from payments import throttle
 from resilience.deadline import Deadline
 
 DRAIN_SECONDS = 20.0
-"""How long one tick keeps draining before it lets the next one take over."""
+"""How long one tick keeps draining payments before it lets the next one take over."""
+MAIL_SECONDS = 1.0
+"""The same for mail, which shares its workers with the ticks that nothing may delay."""
 
 
 @shared_task
 def drain(destination: str) -> int:
     """Delivers what is due for one destination, one message at a time, until nothing is left."""
     delivered = 0
-    end = time.monotonic() + DRAIN_SECONDS
+    end = time.monotonic() + (DRAIN_SECONDS if destination == outbox.PAYMENT else MAIL_SECONDS)
     while time.monotonic() < end:
         if destination == outbox.PAYMENT and payments.paused_for():
-            throttle.restart(REPLAY)
+            throttle.restart(throttle.REPLAY)
             break
-        leases = outbox.claim(destination, 1)
+        leases = outbox.claim(destination, 1, held=mode.current().held)
         if not leases:
+            if destination == outbox.PAYMENT and not delivered:
+                probing.probe_if_degraded()
             break
         for lease in leases:
             outbox.deliver(lease)
             delivered += 1
     return delivered
+
+
+@shared_task
+def control_mode() -> str:
+    """The controller of degraded mode takes its turn."""
+    return mode.tick(outbox.charges_waiting).effective
 
 
 @shared_task

@@ -1,8 +1,9 @@
 """The shop's addresses."""
 
+from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from orders import browse, order_views, views
+from orders import accounts, browse, order_views, views
 
 urlpatterns = [
     path("", browse.catalog, name="catalog"),
@@ -16,5 +17,12 @@ urlpatterns = [
     path("orders/<str:token>/back/", order_views.order_back, name="order-back"),
     path("orders/<str:token>/cancel/", order_views.order_cancel, name="order-cancel"),
     path("orders/<str:token>/pay/", order_views.order_pay, name="order-pay"),
+    path("account/login/", accounts.LogIn.as_view(), name="login"),
+    path("account/logout/", LogoutView.as_view(), name="logout"),
+    path("account/join/", accounts.join, name="join"),
+    path("account/join/<str:signed>/", accounts.join_confirm, name="join-confirm"),
+    path("account/password/", accounts.forgotten, name="forgotten"),
+    path("account/password/<str:uidb64>/<str:token>/", accounts.NewPassword.as_view(), name="new-password"),
+    path("account/sent/", accounts.link_sent, name="link-sent"),
     path("account/orders/", order_views.account_orders, name="account-orders"),
 ]

@@ -76,7 +76,7 @@ WORDS: dict[Situation, Words] = {
         _("Paid"),
         _("Thank you. Your payment has arrived and your order is being prepared."),
         "check",
-        _("Nothing more to do. Keep this page's address: it is the key to your order."),
+        _("Nothing more to do. Keep the link to your order: it is the only key to it."),
     ),
     Situation.AWAITING: Words(
         _("Accepted, awaiting payment"),
@@ -85,7 +85,7 @@ WORDS: dict[Situation, Words] = {
             "moment, so nothing has been taken yet. We will take the payment within the hour and write to you."
         ),
         "hourglass",
-        _("You need not do anything. You can also pay now or cancel here."),
+        _("You need not do anything. If you like, pay now or cancel the order."),
     ),
     Situation.CONFIRMING: Words(
         _("Accepted, payment is being confirmed"),
@@ -94,13 +94,13 @@ WORDS: dict[Situation, Words] = {
             "through. Please do not pay again; we will write to you."
         ),
         "magnifier",
-        _("You can leave this page: we write as soon as we know."),
+        _("You need not wait: we write as soon as we know."),
     ),
     Situation.ACTION_REQUIRED: Words(
         _("One more step"),
         _("Your bank asks you to confirm this payment. Nothing is taken until you do."),
         "key",
-        _("Confirm the payment with your bank, then come back to this page."),
+        _("Confirm the payment with your bank; your order's page shows what comes of it."),
     ),
     Situation.DECLINED: Words(
         _("Payment declined"),
@@ -108,7 +108,7 @@ WORDS: dict[Situation, Words] = {
             "Your card was declined and nothing was taken. The goods are no longer reserved. Try another card?"
         ),
         "card-off",
-        _("Choose another way to pay below. The goods are reserved again if they are still there."),
+        _("Choose another way to pay. The goods are reserved again if they are still there."),
     ),
     Situation.CANCELLED: Words(
         _("Cancelled"),

@@ -10,7 +10,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext_lazy as _
 
 from payments import mode
-from payments.models import ModeChange, ModeSetting, ModeState, Payment
+from payments.models import ModeChange, ModeState, Payment, StaffAction
+from payments.states import ModeSetting
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
@@ -40,10 +41,16 @@ class ModeChangeAdmin(ReadOnlyAdmin):
     list_display = ("at", "actor", "old_setting", "new_setting", "old_effective", "new_effective", "reason")
 
 
+@admin.register(StaffAction)
+class StaffActionAdmin(ReadOnlyAdmin):
+    list_display = ("at", "actor", "action", "subject", "before", "after", "reason")
+    list_filter = ("action",)
+
+
 class ModeForm(forms.ModelForm):
     """The switch. `seen_version` is what the page showed: an old page changes nothing."""
 
-    setting = forms.ChoiceField(choices=ModeSetting.choices)
+    setting = forms.ChoiceField(choices=[(value.value, value.value) for value in ModeSetting])
     reason = forms.CharField(max_length=500, required=False, widget=forms.Textarea(attrs={"rows": 2}))
     for_seconds = forms.IntegerField(
         required=False, min_value=1, max_value=604_800, label=_("For so many seconds (empty: until changed)")

@@ -7,7 +7,6 @@ process normally uses one of the two.
 from __future__ import annotations
 
 import threading
-from functools import cache
 
 from django.conf import settings
 
@@ -15,9 +14,9 @@ from payments.dependencies import build_chain, build_session, patient
 from payments.gateway import Gateway
 
 _lock = threading.Lock()
+_built: dict[bool, Gateway] = {}
 
 
-@cache
 def _build(inline: bool) -> Gateway:
     config = settings.HOLDFAST
     budget = config.budgets["payment"] if inline else patient(config.worker_budget_ms)
@@ -28,9 +27,10 @@ def _build(inline: bool) -> Gateway:
 
 
 def _gateway(inline: bool) -> Gateway:
-    # functools.cache may run its function twice when two threads come first.
     with _lock:
-        return _build(inline)
+        if inline not in _built:
+            _built[inline] = _build(inline)
+        return _built[inline]
 
 
 def inline_gateway() -> Gateway:
@@ -43,6 +43,11 @@ def background_gateway() -> Gateway:
     return _gateway(False)
 
 
+def built_background_gateway() -> Gateway | None:
+    """The workers' client, if this process has made it: for those who only look."""
+    return _built.get(False)
+
+
 def reset() -> None:
     """Forgets the clients, for tests that change settings."""
-    _build.cache_clear()
+    _built.clear()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from enum import StrEnum
 
 from django.db import models
 from django.db.models import Q
 
-from payments.states import OPEN, PaymentStatus
+from payments.states import OPEN, EffectiveMode, ModeSetting, PaymentStatus
 
 
-def _choices(values: type[PaymentStatus]) -> list[tuple[str, str]]:
+def _choices(values: type[StrEnum]) -> list[tuple[str, str]]:
     return [(value.value, value.value) for value in values]
 
 
@@ -63,29 +64,22 @@ class Payment(models.Model):
         return f"charge-{self.id}"
 
 
-class ModeSetting(models.TextChoices):
-    AUTO = "auto", "auto"
-    ON = "on", "on"
-    OFF = "off", "off"
-
-
-class EffectiveMode(models.TextChoices):
-    NORMAL = "NORMAL", "NORMAL"
-    DEGRADED = "DEGRADED", "DEGRADED"
-    RECOVERING = "RECOVERING", "RECOVERING"
-
-
 class ModeState(models.Model):
     """The one row that says how orders are taken now."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
-    setting = models.CharField(max_length=4, choices=ModeSetting.choices, default=ModeSetting.AUTO)
-    automatic = models.CharField(max_length=10, choices=EffectiveMode.choices, default=EffectiveMode.NORMAL)
+    setting = models.CharField(max_length=4, choices=_choices(ModeSetting), default=ModeSetting.AUTO)
+    automatic = models.CharField(max_length=10, choices=_choices(EffectiveMode), default=EffectiveMode.NORMAL)
     until = models.DateTimeField(null=True, blank=True)
     since = models.DateTimeField()
     reason = models.CharField(max_length=500, blank=True, default="")
     actor = models.CharField(max_length=150, blank=True, default="")
     version = models.PositiveIntegerField(default=1)
+    # The controller's own side; it goes on being written while a person decides.
+    automatic_since = models.DateTimeField(null=True)
+    automatic_reason = models.CharField(max_length=500, blank=True, default="")
+    entered_at = models.DateTimeField(null=True)
+    replay_paused = models.BooleanField(default=False)
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(id=1), name="mode_is_one_row")]
@@ -112,6 +106,46 @@ class ModeChange(models.Model):
 
     def __str__(self) -> str:
         return f"{self.at:%F %T} {self.actor}: {self.old_setting} → {self.new_setting}"
+
+
+class StaffAction(models.Model):
+    """Audit record of anything else that staff did. A trigger refuses UPDATE and DELETE."""
+
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=150)
+    action = models.CharField(max_length=40)
+    subject = models.CharField(max_length=100)
+    before = models.CharField(max_length=100, blank=True)
+    after = models.CharField(max_length=100, blank=True)
+    reason = models.CharField(max_length=500)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.at:%F %T} {self.actor}: {self.action} {self.subject}"
+
+
+class BreakerReport(models.Model):
+    """What one process last said of its payment breaker. Times are the database's."""
+
+    process = models.CharField(max_length=100, primary_key=True)
+    kind = models.CharField(max_length=10)
+    state = models.CharField(max_length=20)
+    since = models.DateTimeField()
+    asked_at = models.DateTimeField(null=True)
+    failing_since = models.DateTimeField(null=True)
+    healthy_since = models.DateTimeField(null=True)
+    failure_rate = models.FloatField(null=True)
+    slow_rate = models.FloatField(null=True)
+    window_calls = models.PositiveIntegerField(default=0)
+    succeeded = models.PositiveBigIntegerField(default=0)
+    failed = models.PositiveBigIntegerField(default=0)
+    not_permitted = models.PositiveBigIntegerField(default=0)
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.process} {self.state}"
 
 
 class Throttle(models.Model):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from payments import dbtime
 from payments.models import MoneyCheck, Payment
 from payments.operations import PaymentView, view
+from payments.states import PaymentStatus
 
 
 def newest(order_key: str) -> PaymentView | None:
@@ -42,3 +44,11 @@ def open_checks(limit: int = 200) -> list[MoneyCheckView]:
     """The cases that wait for a person, oldest first."""
     rows = MoneyCheck.objects.filter(closed_at__isnull=True)[:limit]
     return [MoneyCheckView(row.pk, row.order_key, row.subject, row.reason, row.opened_at) for row in rows]
+
+
+def unknown_since(at_least: timedelta) -> list[PaymentView]:
+    """Payments of which nobody knows for so long whether they took money, the longest first."""
+    rows = Payment.objects.filter(
+        status=PaymentStatus.UNKNOWN, created_at__lte=dbtime.Now() - at_least
+    ).order_by("created_at")
+    return [view(payment) for payment in rows[:1000]]

@@ -85,6 +85,23 @@ TRANSITIONS: Mapping[tuple[PaymentStatus, PaymentEvent], PaymentStatus] = {
 
 OPEN = frozenset({_S.NEW, _S.PROCESSING, _S.UNKNOWN, _S.ACTION_REQUIRED})
 
+
+class ModeSetting(StrEnum):
+    """What the person on duty chose."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class EffectiveMode(StrEnum):
+    """How orders are taken."""
+
+    NORMAL = "NORMAL"
+    DEGRADED = "DEGRADED"
+    RECOVERING = "RECOVERING"
+
+
 State = TypeVar("State", bound=StrEnum)
 Event = TypeVar("Event", bound=StrEnum)
 

@@ -14,6 +14,10 @@ from django.db import transaction
 from payments import dbtime
 from payments.models import Throttle
 
+REPLAY = "replay"
+"""The pace at which workers make the charges that had to wait."""
+PROBING_RATE = 1.0
+"""Charges per second, at most, while degraded mode is on: they find out whether the gateway is back."""
 IDLE_SECONDS = 5.0
 """After so long without a call the pace starts from one per second again."""
 

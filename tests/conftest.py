@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from orders.guesses import WRONG_LINKS
 from tests.world import Shopper, World
 
 
 @pytest.fixture
 def world(transactional_db: None) -> Iterator[World]:
     """A shop with stock and healthy neighbours; afterwards every invariant must hold."""
+    WRONG_LINKS.forget()
     world = World()
     world.open_shop()
     yield world

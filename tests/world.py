@@ -44,8 +44,9 @@ class _Forms(HTMLParser):
         elif self._current is None:
             return
         elif tag == "input" and "name" in given:
-            if given.get("type") not in {"radio", "checkbox"} or "checked" in dict(attrs):
-                self._current[given["name"]] = given.get("value", "on")
+            ticked = given.get("type") in {"radio", "checkbox"}
+            if not ticked or "checked" in given:
+                self._current[given["name"]] = given.get("value", "on" if ticked else "")
         elif tag == "select":
             self._select = given.get("name")
         elif tag == "option" and self._select and (self._select not in self._current or "selected" in given):

@@ -9,10 +9,10 @@ from smtplib import SMTPRecipientsRefused, SMTPResponseException
 
 from django.core.mail import EmailMultiAlternatives, get_connection
 from django.db import transaction
-from django.template.loader import render_to_string
 from django.utils import translation
 
 from orders import outbox
+from orders.letters import letter
 from orders.models import Order
 from orders.outbox import Lease, PoisonError
 from orders.states import OrderStatus
@@ -111,10 +111,10 @@ def compose(order: Order, kind: str, lease: Lease) -> EmailMultiAlternatives:
     from orders.queries import order_page
 
     with translation.override(order.language):
-        context = {"page": order_page(order), "notice": kind}
-        return EmailMultiAlternatives(
-            subject=mail_subject(kind, order.number),
-            body=render_to_string(f"emails/{kind}.txt", context),
-            to=[order.email],
+        return letter(
+            "notice",
+            mail_subject(kind, order.number),
+            order.email,
+            {"page": order_page(order), "notice": kind},
             headers={"Message-ID": f"<{kind}.{order.number}@holdfast>"},
         )

@@ -23,7 +23,7 @@ from orders.operations.settle import settle
 from orders.operations.steps import SHOPPER, WORKER, move
 from orders.outbox import Lease, LeaseLostError, PoisonError
 from orders.states import HOLDING, OrderAction, OrderStatus
-from payments import crashpoints, dbtime, mode, throttle
+from payments import crashpoints, dbtime, mode, probing, throttle
 from payments import operations as payments
 from payments.operations import PaymentView
 from payments.outcomes import Cancelled
@@ -33,11 +33,8 @@ from resilience.deadline import Deadline
 
 logger = logging.getLogger(__name__)
 
-REPLAY = "replay"
 SHORTEST_CALL = 1.0
 """Seconds a reserve must have left for a worker to begin a call."""
-HELD_BACK_SECONDS = 3.0
-"""How long a charge waits before it asks again whether a person still holds payments back."""
 _CHARGEABLE = frozenset(
     {PaymentStatus.NEW, PaymentStatus.PROCESSING, PaymentStatus.UNKNOWN, PaymentStatus.ACTION_REQUIRED}
 )
@@ -51,14 +48,22 @@ def take_money(lease: Lease, payment: PaymentView, deadline: Deadline, actor: st
 
 def deliver_charge(lease: Lease) -> None:
     """A worker's turn at an order's charge: replay of a deferred one, or finding out an unknown one."""
-    now_mode = mode.current()
-    if now_mode.manual and now_mode.degraded and lease.payload.get("deferred"):
-        with transaction.atomic():
-            outbox.retry(lease, "a person holds payments back", after=HELD_BACK_SECONDS, counts=False)
+    if not mode.current().degraded:
+        _replay(lease, settings.HOLDFAST.replay_rate)
         return
+    # The gateway is down, as far as anybody knows: this charge finds out, with few others at a time.
+    with probing.place() as free:
+        if free:
+            _replay(lease, min(throttle.PROBING_RATE, settings.HOLDFAST.replay_rate))
+        else:
+            with transaction.atomic():
+                outbox.retry(lease, "enough others ask whether the gateway is back", counts=False)
+
+
+def _replay(lease: Lease, rate: float) -> None:
     config = settings.HOLDFAST
     wait = throttle.reserve(
-        REPLAY, config.replay_rate, config.replay_ramp_seconds, longest_wait=config.outbox_lease_seconds / 3
+        throttle.REPLAY, rate, config.replay_ramp_seconds, longest_wait=config.outbox_lease_seconds / 3
     )
     if wait is None:
         with transaction.atomic():

@@ -8,7 +8,7 @@ UPDATE payments_payment SET key_used_at = created_at WHERE status <> 'NEW';
 
 
 class Migration(migrations.Migration):
-    dependencies = [("payments", "0002_history_is_immutable")]
+    dependencies = [("payments", "0003_degraded_mode")]
     operations = [
         migrations.AddField("payment", "number", models.PositiveSmallIntegerField(db_default=1, default=1)),
         migrations.AddField("payment", "key_used_at", models.DateTimeField(null=True)),

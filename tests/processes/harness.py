@@ -1,7 +1,7 @@
 """Real processes for a test: web servers, Celery workers and beat over a database of their own.
 
-PostgreSQL is the suite's, with a fresh database per stack copied from a migrated template; Valkey is
-the stack's own, so that it can be stopped, hung and emptied. The neighbours are the test's.
+PostgreSQL is the suite's, with a fresh database per stack copied from a migrated template, or the stack's
+own where it shall be stopped; Valkey is the stack's own always. The neighbours are the test's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import requests
 
-from sandbox.embedded import Running, start_valkey
+from sandbox.embedded import Running, start_postgres, start_valkey
 from sandbox.processes import descendants, free_port, spawn
 from tests.servers import NEIGHBOURS
 from tests.world import VISA, Page
@@ -118,16 +118,17 @@ class Browser:
 class Stack:
     """One shop of real processes. Use as a context manager: nothing is left behind."""
 
-    def __init__(self, **environment: str) -> None:
+    def __init__(self, *, own_postgres: bool = False, **environment: str) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="holdfast-stack-"))
         self.database = f"stack_{uuid.uuid4().hex[:12]}"
         self.valkey: Running = start_valkey(self.home / "valkey")
+        self.postgres = start_postgres(self.home / "postgres", durable=False) if own_postgres else None
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ports: dict[str, int] = {}
         self.environment = {
             **os.environ,
             **_FAST,
-            "DATABASE_URL": database_url(self.database),
+            "DATABASE_URL": self.postgres.url if self.postgres else database_url(self.database),
             "BROKER_URL": self.valkey.url,
             "CACHE_URL": self.valkey.url,
             "HOLDFAST_HOME": str(self.home),
@@ -137,8 +138,11 @@ class Stack:
         }
 
     def __enter__(self) -> Stack:
-        template = os.environ["HOLDFAST_TEMPLATE_DATABASE"]
-        _admin(f"CREATE DATABASE {self.database} TEMPLATE {template}")
+        if self.postgres:
+            self.manage("migrate", "--verbosity", "0")
+        else:
+            template = os.environ["HOLDFAST_TEMPLATE_DATABASE"]
+            _admin(f"CREATE DATABASE {self.database} TEMPLATE {template}")
         self.manage("seed_demo")
         return self
 
@@ -147,7 +151,10 @@ class Stack:
             self.kill(name)
             print(f"--- {name}\n{self.log(name)}")  # shown by pytest when the test fails
         self.valkey.stop()
-        _admin(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
+        if self.postgres:
+            self.postgres.stop()
+        else:
+            _admin(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
 
     def manage(self, *arguments: str, check: bool = True) -> str:
         done = subprocess.run(
@@ -163,7 +170,7 @@ class Stack:
         return done.stdout
 
     def sql(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        with psycopg.connect(database_url(self.database), autocommit=True) as connection:
+        with psycopg.connect(self.environment["DATABASE_URL"], autocommit=True) as connection:
             cursor = connection.execute(statement, parameters or None)  # type: ignore[arg-type]
             return cursor.fetchall() if cursor.description else []
 
@@ -183,10 +190,10 @@ class Stack:
         )
         return lines[process]
 
-    def web(self, name: str = "web") -> str:
+    def web(self, name: str = "web", **environment: str) -> str:
         """A web server; returns its address once it is ready."""
         port = self.ports.setdefault(name, free_port())
-        self.start(name, self.command("web"), PORT=str(port))
+        self.start(name, self.command("web"), PORT=str(port), **environment)
         base = f"http://127.0.0.1:{port}"
         eventually(lambda: self._answers(f"{base}/health/ready/"), 20, f"{name}: {self.log(name)}")
         return base

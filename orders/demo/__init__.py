@@ -1,0 +1,1 @@
+"""The demo's own page. Only the demo has its addresses."""

@@ -1,0 +1,78 @@
+"""The person on duty at a terminal: the same steps, the same record, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from orders.models import OutboxMessage
+from payments import mode
+from payments.controller import WEB
+from payments.models import ModeChange, StaffAction
+from tests.mode.test_storage import process
+from tests.neighbours import REFUSE
+from tests.world import Shopper, World
+
+
+def run(*words: str) -> str:
+    out = StringIO()
+    call_command(*words, stdout=out)
+    return out.getvalue()
+
+
+def as_json(*words: str) -> Any:
+    return json.loads(run(*words, "--json"))
+
+
+def test_the_mode_is_shown_with_all_processes(world: World) -> None:
+    process("web 1", WEB, failing=5)
+    shown = as_json("mode")
+    assert (shown["setting"], shown["effective"]) == ("auto", "NORMAL")
+    assert [(row["process"], row["state"]) for row in shown["processes"]] == [("web 1", "OPEN")]
+
+
+def test_a_switch_needs_a_reason_and_names_who(world: World) -> None:
+    with pytest.raises(CommandError, match="reason"):
+        run("mode", "on")
+    assert as_json("mode", "on", "--reason", "maintenance", "--for", "60")["effective"] == "DEGRADED"
+    assert ModeChange.objects.get().actor.startswith("cli:")
+
+
+def test_the_replay_is_paused_and_resumed(world: World) -> None:
+    with pytest.raises(CommandError, match="say why"):
+        run("mode", "pause")
+    assert "replay paused" in run("mode", "pause", "--reason", "they asked us to")
+    assert not as_json("mode", "resume", "--reason", "go on")["replay_paused"]
+    assert [deed.action for deed in StaffAction.objects.all()] == ["replay.resume", "replay.pause"]
+
+
+def test_dead_letters_are_listed_tried_dry_redriven_and_discarded(world: World, shopper: Shopper) -> None:
+    world.fault(world.gateway, REFUSE)
+    shopper.buy()
+    world.heal()
+    charge, mail = OutboxMessage.objects.order_by("kind")
+    bury(charge, mail)
+    assert {letter["id"] for letter in as_json("outbox", "list")} == {charge.pk, mail.pk}
+    assert "1 would be redriven" in run("outbox", "redrive", str(mail.pk), "--dry-run")
+    assert not StaffAction.objects.exists()
+    with pytest.raises(CommandError, match="hangs on it"):
+        run("outbox", "discard", str(charge.pk))
+    assert as_json("outbox", "discard", str(mail.pk), "--reason", "told by telephone") == {
+        "discarded": [mail.pk]
+    }
+    assert as_json("outbox", "redrive", "--all", "--rate", "5") == {"redriven": [charge.pk]}
+    assert [deed.action for deed in StaffAction.objects.all()] == ["letter.redrive_many", "letter.discard"]
+    assert mode.current().setting == "auto"
+    world.work()
+    assert len(world.charges) == 1
+
+
+def bury(*messages: OutboxMessage) -> None:
+    for message in messages:
+        OutboxMessage.objects.filter(pk=message.pk).update(
+            status="DEAD", attempts=10, last_error="gave up", finished_at=message.created_at
+        )

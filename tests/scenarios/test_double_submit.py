@@ -1,0 +1,88 @@
+"""One form makes one order, however often and whenever it is sent (OP-11)."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from orders.models import Order, OutboxMessage, StockItem
+from payments import mode
+from tests.neighbours import HANG_AFTER, REFUSE
+from tests.world import Shopper, World
+
+SLOW = {"match": {"method": "POST"}, "effect": {"latency_ms": 1500}}
+
+
+def submit_eight_times_at_once(shopper: Shopper, form: dict[str, Any]) -> set[tuple[int, str]]:
+    barrier = threading.Barrier(8)
+
+    def submit(_: int) -> tuple[int, str]:
+        twin = Client()
+        twin.cookies = shopper.client.cookies
+        barrier.wait(10)
+        try:
+            response = twin.post("/checkout/", form)
+            return response.status_code, response.headers.get("Location", "")
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        return set(pool.map(submit, range(8)))
+
+
+@pytest.mark.parametrize("trouble", ["none", "slow", "lost answer", "refused", "degraded"])
+def test_eight_equal_submits_at_once_make_one_order_one_reserve_and_one_charge(
+    world: World, shopper: Shopper, tune: Any, trouble: str
+) -> None:
+    tune(checkout_budget_ms=3000)
+    shopper.put_in_basket()
+    form = shopper.checkout_form()
+    if trouble == "degraded":
+        mode.change("on", actor="duty", reason="maintenance")
+    elif trouble != "none":
+        world.fault(world.gateway, {"slow": SLOW, "lost answer": HANG_AFTER, "refused": REFUSE}[trouble])
+    answers = submit_eight_times_at_once(shopper, form)
+    assert len(answers) == 1
+    status, place = answers.pop()
+    assert status == 302
+    assert place == f"/orders/{world.order().token}/"
+    stock = StockItem.objects.get(sku="ROPE-12")
+    assert stock.reserved + stock.sold == 1
+    world.heal()
+    mode.change("auto", actor="duty", reason="over")
+    world.work(5)
+    assert "Thank you" in shopper.get(place).text
+    assert len(world.charges) == 1
+    assert Order.objects.count() == OutboxMessage.objects.filter(kind="charge").count() == 1
+
+
+def test_a_form_sent_again_later_leads_to_its_order_even_with_another_basket(
+    world: World, shopper: Shopper
+) -> None:
+    shopper.put_in_basket()
+    form = shopper.checkout_form()
+    first = shopper.submit(form)
+    with world.later(30):
+        assert shopper.submit(form).path == first.path
+        shopper.put_in_basket("LANTERN-BR")
+        assert shopper.submit(form).path == first.path
+    assert (Order.objects.count(), len(world.charges)) == (1, 1)
+
+
+def test_a_form_that_somebody_else_sends_makes_no_order_and_shows_none(
+    world: World, shopper: Shopper
+) -> None:
+    shopper.put_in_basket()
+    form = shopper.checkout_form()
+    page = shopper.submit(form)
+    stranger = Shopper()
+    stranger.put_in_basket()
+    seen = stranger.submit(form)
+    assert page.path not in (seen.path, seen.html)
+    assert Order.objects.count() == 1
+    assert len(world.charges) == 1
