@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 
 from django.conf import settings
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
 
@@ -279,6 +280,9 @@ class OutboxMessage(models.Model):
                 condition=Q(status="PENDING"),
                 name="outbox_pending",
             ),
+            models.Index(fields=["id"], condition=Q(status="DEAD"), name="outbox_dead"),
+            # Messages end roughly in the order of their rows, so a few pages hold the last minutes.
+            BrinIndex(fields=["finished_at"], name="outbox_finished", pages_per_range=16),
         ]
 
     def __str__(self) -> str:
