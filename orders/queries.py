@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import connection
@@ -46,29 +45,28 @@ class CartView:
         return sum(line.quantity for line in self.lines)
 
 
-def timed_carts() -> QuerySet[Any]:
-    """Baskets as `cart_view` wants them. One query brings the database's time along."""
-    return Cart.objects.annotate(read_at=dbtime.Now()).prefetch_related("lines")
+_CART_FIELDS = ("pk", "token", "currency", "read_at")
+_LINE_FIELDS = ("pk", "sku", "quantity", "names", "price_minor", "priced_at")
 
 
-def cart_view(cart: Any) -> CartView | None:
-    if cart is None:
+def cart_view(carts: QuerySet[Cart]) -> CartView | None:
+    """The one basket among `carts`, if any. One query brings its lines and the database's time along."""
+    timed = carts.annotate(read_at=dbtime.Now()).order_by("lines__pk")
+    rows = list(timed.values_list(*_CART_FIELDS, *(f"lines__{field}" for field in _LINE_FIELDS)))
+    if not rows:
         return None
-    lines = tuple(
-        CartItem(line.pk, line.sku, line.quantity, line.names, line.price_minor, line.priced_at)
-        for line in cart.lines.all()
-    )
-    return CartView(cart.pk, cart.token, cart.currency, lines, cart.read_at)
+    pk, token, currency, read_at = rows[0][: len(_CART_FIELDS)]
+    lines = tuple(CartItem(*row[len(_CART_FIELDS) :]) for row in rows if row[len(_CART_FIELDS)] is not None)
+    return CartView(pk, token, currency, lines, read_at)
 
 
 def find_cart(token: str | None, user_id: int | None) -> CartView | None:
     """The basket of a user, or of a guest's cookie."""
-    carts = timed_carts()
     if user_id is not None:
-        return cart_view(carts.filter(user_id=user_id).first())
+        return cart_view(Cart.objects.filter(user_id=user_id))
     if not token:
         return None
-    return cart_view(carts.filter(token=token, user__isnull=True).first())
+    return cart_view(Cart.objects.filter(token=token, user__isnull=True))
 
 
 def rate_of_record(record: RateRecord, now: datetime) -> Rate:

@@ -200,7 +200,9 @@ def _second_try(order: Order, method: str, now: datetime, lease_for: timedelta) 
     return lease, payment
 
 
-def create_payment(order: Order, method: str, *, started: bool, first: bool = False) -> PaymentView:
+def create_payment(
+    order: Order, method: str, *, started: bool, made_at: datetime | None = None
+) -> PaymentView:
     """The payment of an order, over the amount and currency accepted when it was placed."""
     back = f"{settings.SITE_URL}{reverse('order-back', args=[order.token])}"
     return payments.create(
@@ -210,7 +212,7 @@ def create_payment(order: Order, method: str, *, started: bool, first: bool = Fa
         method,
         return_url=back,
         started=started,
-        first=first,
+        made_at=made_at,
     )
 
 

@@ -144,7 +144,7 @@ def _place(
             return find_existing(form.token, form.owner) or _foreign()
         order.save(force_insert=True)
         OrderLine.objects.bulk_create(_lines(order, quote, priced))
-        payment = create_payment(order, form.method, started=not degraded, first=True)
+        payment = create_payment(order, form.method, started=not degraded, made_at=now)
         lease_for = None if degraded else timedelta(seconds=settings.HOLDFAST.inline_lease_seconds)
         lease = promise_charge(order, payment, now, lease_for)
         tell(order, "placed", actor=SHOPPER, now=now, after=order.status)

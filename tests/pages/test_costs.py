@@ -14,16 +14,16 @@ from tests.world import Shopper, World
 
 MOST_OF_A_CHECKOUT = 25
 PINNED = {
-    "catalog": 8,
-    "search": 8,
-    "add": 7,
-    "basket": 6,
-    "checkout form": 5,
+    "catalog": 7,
+    "search": 7,
+    "add": 6,
+    "basket": 5,
+    "checkout form": 4,
     "checkout": 24,
-    "same checkout again": 3,
-    "order": 7,
+    "same checkout again": 2,
+    "order": 6,
     "order's update": 4,
-    "wrong link": 4,
+    "wrong link": 3,
 }
 
 
