@@ -266,6 +266,8 @@ class OutboxMessage(models.Model):
     available_at = models.DateTimeField()
     lease_token = models.UUIDField(null=True)
     attempts = models.PositiveIntegerField(default=0)
+    # Times the other side gave this message no answer although it answered others; see outbox.retry.
+    setbacks = models.PositiveIntegerField(default=0, db_default=0)
     last_error = models.CharField(max_length=200, blank=True, default="")
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True)
