@@ -63,6 +63,8 @@ def _configure() -> None:
             "drain-mail": _every(tick, "orders.tasks.drain", "mail"),
             "control-mode": _every(tick, "orders.tasks.control_mode"),
             "expire-orders": _every(tick, "orders.tasks.expire_orders"),
+            "sweep-stuck": _every(max(10 * tick, 10.0), "orders.tasks.sweep_stuck"),
+            "purge-old": _every(60.0, "orders.tasks.purge_old"),
             "refresh-rates": _every(settings.HOLDFAST.rates_refresh_seconds, "orders.tasks.refresh_rates"),
             "refresh-catalog": _every(30.0, "orders.tasks.refresh_catalog"),
         },

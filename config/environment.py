@@ -122,6 +122,10 @@ class HoldfastSettings:
     outbox_max_attempts: int
     outbox_retry_min_seconds: float
     outbox_retry_max_seconds: float
+    outbox_keep_seconds: int
+    payment_key_seconds: int
+    void_look_seconds: float
+    action_poll_seconds: float
     replay_rate: float
     replay_ramp_seconds: int
     tick_seconds: float
@@ -207,6 +211,10 @@ def read_holdfast(env: Reader) -> HoldfastSettings:
         outbox_max_attempts=env.integer("OUTBOX_MAX_ATTEMPTS", 10, low=1, high=1000),
         outbox_retry_min_seconds=float(env.number("OUTBOX_RETRY_MIN_SECONDS", "1", low="0.01")),
         outbox_retry_max_seconds=float(env.number("OUTBOX_RETRY_MAX_SECONDS", "60", low="0.01")),
+        outbox_keep_seconds=env.integer("OUTBOX_KEEP_SECONDS", 604_800, low=1),
+        payment_key_seconds=env.integer("PAYMENT_KEY_SECONDS", 82_800, low=1, high=86_400),
+        void_look_seconds=float(env.number("VOID_LOOK_SECONDS", "60", low="0.01")),
+        action_poll_seconds=float(env.number("ACTION_POLL_SECONDS", "10", low="0.1")),
         replay_rate=float(env.number("REPLAY_RATE", "5", low="0.01")),
         replay_ramp_seconds=env.integer("REPLAY_RAMP_SECONDS", 10),
         tick_seconds=float(env.number("TICK_SECONDS", "1", low="0.1")),
