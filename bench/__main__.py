@@ -86,7 +86,9 @@ def parallel_calls(threads: int = 10, seconds: float = 0.2) -> float:
     breaker = CircuitBreaker(BreakerPolicy())
 
     def together(count: int) -> float:
-        workers = [threading.Thread(target=breaker.call, args=(lambda: time.sleep(seconds),)) for _ in range(count)]
+        workers = [
+            threading.Thread(target=breaker.call, args=(lambda: time.sleep(seconds),)) for _ in range(count)
+        ]
         started = time.perf_counter()
         for worker in workers:
             worker.start()
@@ -111,15 +113,25 @@ def _goals(
         return next(s for s in made if s.kind == kind and s.role == "floor" and word in s.name)
 
     def fastest(kind: str) -> float:
-        peers = [taken[_key(s)] for s in made if s.kind == kind and s.role == "peer" and "semaphore" not in s.name]
+        peers = [
+            taken[_key(s)] for s in made if s.kind == kind and s.role == "peer" and "semaphore" not in s.name
+        ]
         return min(peers, default=float("nan"))
 
     own_chain = next(s for s in made if s.kind == "chain" and s.role == "ours")
     session = http["Holdfast session"] / http["requests, trust_env off"]
     return [
         Goal("whole chain ÷ fastest complete peer", ours("chain") / fastest("chain"), 0.5),
-        Goal("whole chain ÷ layered floor without locks", ours("chain") / taken[_key(floor("chain", "without"))], 2.0),
-        Goal("breaker with window and slow calls ÷ fastest peer with both", ours("breaker") / fastest("breaker"), 1.0),
+        Goal(
+            "whole chain ÷ layered floor without locks",
+            ours("chain") / taken[_key(floor("chain", "without"))],
+            2.0,
+        ),
+        Goal(
+            "breaker with window and slow calls ÷ fastest peer with both",
+            ours("breaker") / fastest("breaker"),
+            1.0,
+        ),
         Goal("open rejection ÷ fastest peer", ours("open") / fastest("open"), 1.0),
         Goal("open rejection ÷ floor", ours("open") / taken[_key(floor("open", "clock"))], 1.6),
         Goal(
@@ -134,9 +146,7 @@ def _goals(
     ]
 
 
-def _page(
-    result: dict[str, Any], goals: list[Goal], made: list[Subject], table: list[deadlines.Row]
-) -> str:
+def _page(result: dict[str, Any], goals: list[Goal], made: list[Subject], table: list[deadlines.Row]) -> str:
     lines = [
         "# Benchmarks",
         "",
@@ -174,10 +184,27 @@ _TITLES = {
     "breaker": "Breaker alone, window and slow calls",
     "open": "Rejection by an open breaker",
 }
-_PACKAGES = (
-    "requests urllib3 crashbytes-resilience grit-toolkit nopanic pyresilience faultshield interlock-cb fluxgate "
-    "resilix circuitbreaker pybreaker purgatory tenacity limits"
-).split()
+_PACKAGES = [
+    *(
+        "requests",
+        "urllib3",
+        "crashbytes-resilience",
+        "grit-toolkit",
+        "nopanic",
+        "pyresilience",
+        "faultshield",
+    ),
+    *(
+        "interlock-cb",
+        "fluxgate",
+        "resilix",
+        "circuitbreaker",
+        "pybreaker",
+        "purgatory",
+        "tenacity",
+        "limits",
+    ),
+]
 
 
 def _version(package: str) -> str | None:

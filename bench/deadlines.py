@@ -107,7 +107,9 @@ def _dead_addresses() -> Row:
         closed = neighbour.wait_until_closed(1)
         with _lookup(lookup):
             plain, plain_outcome = _plain("http://gateway.example/pay", None)
-    return Row("two dead addresses before a live one", CONNECT, ours, outcome, left, closed, plain, plain_outcome)
+    return Row(
+        "two dead addresses before a live one", CONNECT, ours, outcome, left, closed, plain, plain_outcome
+    )
 
 
 def _stuck_resolver() -> Row:
@@ -185,7 +187,7 @@ def lines(table: list[Row]) -> list[str]:
         f"Cap {CAP * 1000:.0f} ms, connect timeout {CONNECT * 1000:.0f} ms, for both. Plain requests gets the cap as "
         f"its read timeout and is given up on after {PATIENCE:g} s.",
         "",
-        "| what the neighbour does | bound, ms | Holdfast, ms | outcome | threads left | closed | requests, ms | outcome |",
+        "| what the neighbour does | bound, ms | ours, ms | outcome | threads left | closed | requests, ms | outcome |",
         "|---|---|---|---|---|---|---|---|",
         *map(_line, table),
         "",

@@ -16,6 +16,7 @@ Call = Callable[[], object]
 SLOW = 2.0
 PLACES = 64
 WINDOW = 100
+MIN_CALLS = 10
 LIMIT = 10**9
 
 
@@ -24,36 +25,57 @@ class Refused(Exception):
 
 
 class FreeBreaker:
-    """A ring of outcome bytes filled by a counter; successes are never judged."""
+    """A ring of outcome bytes filled by a counter, judged after what was not good and when `MIN_CALLS` are in."""
 
     def __init__(self) -> None:
+        self.is_open = False
         self.open_until = 0.0
-        self.ring = bytearray(WINDOW)
-        self.ticket = count().__next__
+        self.window = (bytearray(WINDOW), count().__next__)
 
     def call(self, operation: Call) -> object:
+        if self.is_open:
+            if monotonic() < self.open_until:
+                raise Refused
+            self.is_open = False
+            self.window = (bytearray(WINDOW), count().__next__)
+        ring, ticket = self.window
         started = monotonic()
-        if started < self.open_until:
-            raise Refused
         try:
             value = operation()
-        except BaseException:
-            self.ring[self.ticket() % WINDOW] = 1
-            if self.ring.count(1) * 2 >= WINDOW:
-                self.open_until = monotonic() + 30
+        except Refused:
             raise
-        self.ring[self.ticket() % WINDOW] = 2 if monotonic() - started > SLOW else 0
+        except BaseException:
+            self.note(ring, ticket(), 1)
+            raise
+        place = ticket()
+        if monotonic() - started > SLOW:
+            self.note(ring, place, 2)
+        else:
+            ring[place % WINDOW] = 0
+            if place + 1 == MIN_CALLS:
+                self.judge(ring, place)
         return value
+
+    def note(self, ring: bytearray, place: int, code: int) -> None:
+        ring[place % WINDOW] = code
+        self.judge(ring, place)
+
+    def judge(self, ring: bytearray, place: int) -> None:
+        seen = min(place + 1, WINDOW)
+        if seen >= MIN_CALLS and ring.count(1) * 2 >= seen:
+            self.open_until = monotonic() + 30
+            self.is_open = True
 
 
 class LockedBreaker:
     """The same ring with running totals, under one lock that holds no call."""
 
     def __init__(self) -> None:
+        self.is_open = False
         self.open_until = 0.0
         self.ring = bytearray(WINDOW)
         self.lock = Lock()
-        self.place = self.failed = self.slow = 0
+        self.place = self.seen = self.failed = self.slow = 0
 
     def note(self, code: int) -> None:
         with self.lock:
@@ -63,13 +85,18 @@ class LockedBreaker:
             self.slow += (code >> 1) - (old >> 1)
             ring[place] = code
             self.place = place + 1 if place + 1 < WINDOW else 0
+            self.seen += self.seen < WINDOW
+            if self.seen >= MIN_CALLS and self.failed * 2 >= self.seen:
+                self.is_open = True
 
     def call(self, operation: Call) -> object:
-        started = monotonic()
-        if started < self.open_until:
+        if self.is_open:
             raise Refused
+        started = monotonic()
         try:
             value = operation()
+        except Refused:
+            raise
         except BaseException:
             self.note(1)
             raise
@@ -83,13 +110,16 @@ class FreeLimiter:
     def __init__(self) -> None:
         self.cycle = (0.0, count().__next__)
 
-    def call(self, operation: Call) -> object:
+    def acquire(self) -> None:
         now = monotonic()
         ends, used = self.cycle
         if now >= ends:
             ends, used = self.cycle = (now + 1, count().__next__)
         if used() >= LIMIT:
             raise Refused
+
+    def call(self, operation: Call) -> object:
+        self.acquire()
         return operation()
 
 
@@ -98,7 +128,7 @@ class LockedLimiter:
         self.lock = Lock()
         self.ends, self.used = 0.0, 0
 
-    def call(self, operation: Call) -> object:
+    def acquire(self) -> None:
         now = monotonic()
         with self.lock:
             if now >= self.ends:
@@ -107,6 +137,9 @@ class LockedLimiter:
             refused = self.used > LIMIT
         if refused:
             raise Refused
+
+    def call(self, operation: Call) -> object:
+        self.acquire()
         return operation()
 
 
@@ -143,8 +176,21 @@ class LockedBulkhead:
                 self.free += 1
 
 
+class Retry:
+    def call(self, operation: Call) -> object:
+        attempt = 1
+        while True:
+            try:
+                return operation()
+            except OSError:
+                if attempt == 3:
+                    raise
+                attempt += 1
+
+
 def layered(operation: Call, *, locks: bool) -> Call:
-    """Retry around breaker around limiter around bulkhead, as four functions."""
+    """Retry around breaker around limiter around bulkhead: four objects, each usable alone."""
+    retry = Retry()
     breaker = LockedBreaker() if locks else FreeBreaker()
     limiter = LockedLimiter() if locks else FreeLimiter()
     bulkhead = LockedBulkhead() if locks else FreeBulkhead()
@@ -159,14 +205,7 @@ def layered(operation: Call, *, locks: bool) -> Call:
         return breaker.call(in_limiter)
 
     def in_retry() -> object:
-        attempt = 1
-        while True:
-            try:
-                return in_breaker()
-            except OSError:
-                if attempt == 3:
-                    raise
-                attempt += 1
+        return retry.call(in_breaker)
 
     return in_retry
 
@@ -174,5 +213,6 @@ def layered(operation: Call, *, locks: bool) -> Call:
 def open_breaker() -> FreeBreaker:
     """One that refuses everything: a clock, a comparison, a raise."""
     breaker = FreeBreaker()
+    breaker.is_open = True
     breaker.open_until = monotonic() + 1e9
     return breaker

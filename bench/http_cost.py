@@ -53,7 +53,7 @@ def measure(rounds: int = 60, calls: int = 30) -> dict[str, float]:
     try:
         subjects = _subjects(f"http://127.0.0.1:{here.recv()}")
         found: dict[str, list[float]] = {name: [] for name in subjects}
-        for name, call in subjects.items():
+        for call in subjects.values():
             call()
         for _ in range(rounds):
             for name, call in subjects.items():
@@ -68,9 +68,7 @@ def _subjects(url: str) -> dict[str, Callable[[], object]]:
     plain = requests.Session()
     plain.trust_env = False
     trusting = requests.Session()
-    session = HttpSession(
-        HttpPolicy(url, connect_timeout=1, read_timeout=2, call_timeout=2, pool_wait=0.1)
-    )
+    session = HttpSession(HttpPolicy(url, connect_timeout=1, read_timeout=2, call_timeout=2, pool_wait=0.1))
     chain = Chain(ChainPolicy("bench", call_timeout=2.0))
     deadline = Deadline(math.inf)
 

@@ -1,7 +1,5 @@
 """The other libraries, each set up to do as much of the same as it can. Missing ones are left out."""
 
-# ruff: noqa: PLC0415
-
 from __future__ import annotations
 
 import threading

@@ -46,7 +46,7 @@ def _ours() -> list[Subject]:
             call_timeout=3.0,
             retry=RetryPolicy(attempts=3),
             breaker=BreakerPolicy(window=100, slow_call=2.0),
-            limiter=LimiterPolicy(limit=100_000, period=0.001),
+            limiter=LimiterPolicy(limit=2000, period=0.0005),  # more than can be made, so never reached
             bulkhead=BulkheadPolicy(64),
         )
         call, deadline = Chain(policy).call, Deadline(math.inf)
