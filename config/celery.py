@@ -14,6 +14,7 @@ from celery.signals import beat_init, celeryd_init, worker_process_init
 from django.conf import settings
 
 from config.checks import insist
+from config.deadlines import DeadlineTask
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -29,7 +30,7 @@ PUBLISHER_OPTIONS = {
     "retry_on_timeout": False,
 }
 
-app = Celery("holdfast")
+app = Celery("holdfast", task_cls=DeadlineTask)
 
 
 def _every(seconds: float, task: str, *args: str, queue: str = DEFAULT) -> dict[str, Any]:
