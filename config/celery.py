@@ -6,6 +6,7 @@ hold them; workers keep the defaults, since their blocking reads are longer than
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -28,6 +29,7 @@ PUBLISHER_OPTIONS = {
 }
 
 app = Celery("holdfast")
+importlib.import_module("config.worker_end")
 
 
 def _every(seconds: float, task: str, *args: str, queue: str = DEFAULT) -> dict[str, Any]:
