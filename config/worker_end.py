@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from celery.signals import worker_process_init, worker_shutting_down
+from celery.worker import state
 from django.conf import settings
 
 from resilience.stopping import FAMILY, Stage
@@ -30,12 +31,17 @@ def _told_to_end(how: str = "Warm", **_: Any) -> None:
     elif FAMILY.now is Stage.SERVING:
         _told_at = now
         FAMILY.advance(Stage.STOPPING)
-        # Celery's own warm end has no bound, for instance with a broker that hangs.
-        timer = threading.Timer(settings.SERVER.grace_seconds, _leave)
-        timer.daemon = True
-        timer.start()
+        threading.Thread(target=_leave_when_done, name="worker-end", daemon=True).start()
     elif now - _told_at > _ECHO_SECONDS:
         _leave()
+
+
+def _leave_when_done() -> None:
+    """Celery's own warm end waits for its pool's processes and its broker, which took from 2 s to for ever."""
+    end = time.monotonic() + settings.SERVER.grace_seconds
+    while time.monotonic() < end and (state.active_requests or state.reserved_requests):
+        time.sleep(0.05)
+    _leave()
 
 
 def _leave() -> None:

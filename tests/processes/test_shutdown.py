@@ -147,7 +147,9 @@ def test_a_stop_fails_no_request_while_the_load_balancer_still_sends(
     code, took = stop.wait()
     assert code == 0
     assert 3.0 <= took < 12, took
-    print(f"ready 503 after {told:.2f} s; {seen.total()} requests, {seen['200']} answered; exit after {took:.1f} s")
+    print(
+        f"ready 503 after {told:.2f} s; {seen.total()} requests, {seen['200']} answered; exit after {took:.1f} s"
+    )
     assert stack.orders() == {"PAID": 1}
     stack.audit()
 
