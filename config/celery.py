@@ -15,6 +15,8 @@ from celery import Celery
 from celery.signals import beat_init, celeryd_init, worker_process_init
 from django.conf import settings
 
+from config.checks import insist
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 MONEY, DEFAULT = "money", "default"
@@ -56,8 +58,8 @@ def _configure() -> None:
         task_default_queue=DEFAULT,
         worker_prefetch_multiplier=1,
         worker_send_task_events=False,
-        task_soft_time_limit=60,
-        task_time_limit=90,
+        task_soft_time_limit=settings.HOLDFAST.task_seconds * 2 / 3,
+        task_time_limit=settings.HOLDFAST.task_seconds,
         timezone="UTC",
         # Every tick is an interval, so what was sent when need not outlive the process.
         beat_scheduler="celery.beat:Scheduler",
@@ -66,6 +68,8 @@ def _configure() -> None:
             "drain-mail": _every(tick, "orders.tasks.drain", "mail"),
             "control-mode": _every(tick, "orders.tasks.control_mode"),
             "expire-orders": _every(tick, "orders.tasks.expire_orders"),
+            "sweep-stuck": _every(max(10 * tick, 10.0), "orders.tasks.sweep_stuck"),
+            "purge-old": _every(60.0, "orders.tasks.purge_old"),
             "refresh-rates": _every(settings.HOLDFAST.rates_refresh_seconds, "orders.tasks.refresh_rates"),
             "refresh-catalog": _every(30.0, "orders.tasks.refresh_catalog"),
         },
@@ -78,7 +82,9 @@ app.autodiscover_tasks(["orders", "payments"])
 
 @celeryd_init.connect
 def _worker_waits_for_its_broker(conf: Any = None, **kwargs: Any) -> None:
+    insist()
     conf.broker_transport_options = {
+        "visibility_timeout": settings.HOLDFAST.broker_visibility_seconds,
         "socket_connect_timeout": 2,
         "socket_keepalive": True,
         "health_check_interval": 10,
@@ -96,6 +102,7 @@ def _report_the_breaker(**kwargs: Any) -> None:
 
 @beat_init.connect
 def _beat_ticks_often(sender: Any = None, **kwargs: Any) -> None:
+    insist()
     sender.scheduler.max_interval = min(1.0, settings.HOLDFAST.tick_seconds)
     # It holds nothing, and Celery's own handler can wait for the broker that it is in the middle of asking.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

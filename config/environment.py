@@ -122,20 +122,34 @@ class HoldfastSettings:
     outbox_max_attempts: int
     outbox_retry_min_seconds: float
     outbox_retry_max_seconds: float
+    outbox_keep_seconds: int
+    payment_key_seconds: int
+    void_look_seconds: float
+    action_poll_seconds: float
     replay_rate: float
     replay_ramp_seconds: int
     tick_seconds: float
     expected_rps: int
     web_threads: int
+    web_workers: int
+    web_backlog: int
+    caller_timeout_seconds: float
+    drain_seconds: float
+    grace_seconds: float
+    orchestrator_grace_seconds: float
+    task_seconds: int
+    broker_visibility_seconds: int
+    notice_outage_seconds: float
+
+    @property
+    def dependencies(self) -> dict[str, DependencySettings]:
+        """The neighbours by the name their settings begin with, in lower case."""
+        return {"payment": self.payment, "catalog": self.catalog, "rates": self.rates}
 
     @property
     def budgets(self) -> dict[str, CallBudget]:
         """What each neighbour gets of one checkout's budget."""
-        return call_budgets(
-            self.checkout_budget_ms,
-            self.own_work_ms,
-            {"payment": self.payment, "catalog": self.catalog, "rates": self.rates},
-        )
+        return call_budgets(self.checkout_budget_ms, self.own_work_ms, self.dependencies)
 
 
 def _dependency(
@@ -197,11 +211,24 @@ def read_holdfast(env: Reader) -> HoldfastSettings:
         outbox_max_attempts=env.integer("OUTBOX_MAX_ATTEMPTS", 10, low=1, high=1000),
         outbox_retry_min_seconds=float(env.number("OUTBOX_RETRY_MIN_SECONDS", "1", low="0.01")),
         outbox_retry_max_seconds=float(env.number("OUTBOX_RETRY_MAX_SECONDS", "60", low="0.01")),
+        outbox_keep_seconds=env.integer("OUTBOX_KEEP_SECONDS", 604_800, low=1),
+        payment_key_seconds=env.integer("PAYMENT_KEY_SECONDS", 82_800, low=1, high=86_400),
+        void_look_seconds=float(env.number("VOID_LOOK_SECONDS", "60", low="0.01")),
+        action_poll_seconds=float(env.number("ACTION_POLL_SECONDS", "10", low="0.1")),
         replay_rate=float(env.number("REPLAY_RATE", "5", low="0.01")),
         replay_ramp_seconds=env.integer("REPLAY_RAMP_SECONDS", 10),
         tick_seconds=float(env.number("TICK_SECONDS", "1", low="0.1")),
         expected_rps=env.integer("EXPECTED_RPS", 40, low=1),
         web_threads=env.integer("WEB_THREADS", 16, low=1, high=10_000),
+        web_workers=env.integer("WEB_WORKERS", 2, low=1, high=1000),
+        web_backlog=env.integer("WEB_BACKLOG", 256, low=1, high=65_535),
+        caller_timeout_seconds=float(env.number("CALLER_TIMEOUT_SECONDS", "10", low="0.1")),
+        drain_seconds=float(env.number("DRAIN_SECONDS", "5")),
+        grace_seconds=float(env.number("GRACE_SECONDS", "20")),
+        orchestrator_grace_seconds=float(env.number("ORCHESTRATOR_GRACE_SECONDS", "30")),
+        task_seconds=env.integer("TASK_SECONDS", 90, low=1),
+        broker_visibility_seconds=env.integer("BROKER_VISIBILITY_SECONDS", 3600, low=1),
+        notice_outage_seconds=float(env.number("NOTICE_OUTAGE_SECONDS", "60", low="0.1")),
     )
 
 

@@ -1,6 +1,6 @@
 """gunicorn's configuration: threads, bounded queues, its own port on every worker process, an orderly end."""
 
-import importlib
+import math
 import os
 import sys
 from typing import Any
@@ -8,17 +8,18 @@ from typing import Any
 from config.draining import MasterDrain, WorkerDrain, close_politely
 from config.environment import ConfigurationError, Reader
 
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 # A web process keeps its connections ready; a burst after a quiet time shall not wait for handshakes.
 os.environ.setdefault("DATABASE_POOL_MIN", str(Reader(os.environ).integer("WEB_THREADS", 16) // 2))
 
 try:
-    # All that is wrong is said once, by the master, before any worker is started.
-    settings = importlib.import_module("config.settings")
+    # All that is wrong with the environment is said once, by the master, before any worker is started.
+    from config import settings
 except ConfigurationError as error:
     sys.exit(str(error))
 
-bind = f"{settings.SERVER.host}:{settings.SERVER.port}"
-workers = settings.SERVER.workers
+bind = f"{os.environ.get('HOST', '127.0.0.1')}:{os.environ.get('PORT', '8000')}"
+workers = int(os.environ.get("WEB_WORKERS", "2"))
 worker_class = "gthread"
 threads = settings.HOLDFAST.web_threads
 reuse_port = True
@@ -26,15 +27,22 @@ control_socket_disable = True
 # Longer than the idle time of usual proxies and browsers: whoever closes first loses the race for a new request.
 keepalive = 75
 timeout = 60
-graceful_timeout = settings.SERVER.grace_seconds
-backlog = 256
+graceful_timeout = math.ceil(settings.HOLDFAST.grace_seconds)
+backlog = settings.HOLDFAST.web_backlog
 accesslog = None
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
 
 
+def on_starting(server: Any) -> None:
+    """In the master, before any worker: a sentence and an end, not workers that die and are replaced."""
+    from config.checks import insist
+
+    insist()
+
+
 def when_ready(arbiter: Any) -> None:
     """The master has its signal handlers: ours takes SIGTERM."""
-    MasterDrain(arbiter, settings.SERVER.drain_seconds).install()
+    MasterDrain(arbiter, settings.HOLDFAST.drain_seconds).install()
 
 
 def post_worker_init(worker: Any) -> None:

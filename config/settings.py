@@ -8,7 +8,6 @@ from pathlib import Path
 from django.utils.translation import gettext_lazy as _
 
 from config.environment import Reader, database_settings, read_holdfast
-from config.server import read_server
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -23,7 +22,6 @@ SECRET_KEY = _env.text("SECRET_KEY")
 DEBUG = False
 HOLDFAST_HOME = Path(_env.text("HOLDFAST_HOME", str(BASE_DIR / ".holdfast")))
 HOLDFAST = read_holdfast(_env)
-SERVER = read_server(_env)
 PAYMENT_API_KEY = _env.text("PAYMENT_API_KEY")
 PAYMENT_WEBHOOK_SECRET = _env.text("PAYMENT_WEBHOOK_SECRET", "")
 

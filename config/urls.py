@@ -4,8 +4,11 @@ from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 
+from payments.webhook_views import webhook
+
 urlpatterns = [
     path("admin/", admin.site.urls),
+    path("payments/webhook/", webhook, name="payment-webhook"),
     path("i18n/", include("django.conf.urls.i18n")),
     path("ops/", include("orders.ops.urls")),
     path("", include("orders.urls")),

@@ -38,7 +38,7 @@ def _told_to_end(how: str = "Warm", **_: Any) -> None:
 
 def _leave_when_done() -> None:
     """Celery's own warm end waits for its pool's processes and its broker, which took from 2 s to for ever."""
-    end = time.monotonic() + settings.SERVER.grace_seconds
+    end = time.monotonic() + settings.HOLDFAST.grace_seconds
     while time.monotonic() < end and (state.active_requests or state.reserved_requests):
         time.sleep(0.05)
     _leave()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 
 from django.conf import settings
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
 
@@ -265,6 +266,8 @@ class OutboxMessage(models.Model):
     available_at = models.DateTimeField()
     lease_token = models.UUIDField(null=True)
     attempts = models.PositiveIntegerField(default=0)
+    # Times the other side gave this message no answer although it answered others; see outbox.retry.
+    setbacks = models.PositiveIntegerField(default=0, db_default=0)
     last_error = models.CharField(max_length=200, blank=True, default="")
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True)
@@ -277,6 +280,9 @@ class OutboxMessage(models.Model):
                 condition=Q(status="PENDING"),
                 name="outbox_pending",
             ),
+            models.Index(fields=["id"], condition=Q(status="DEAD"), name="outbox_dead"),
+            # Messages end roughly in the order of their rows, so a few pages hold the last minutes.
+            BrinIndex(fields=["finished_at"], name="outbox_finished", pages_per_range=16),
         ]
 
     def __str__(self) -> str:

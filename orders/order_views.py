@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 from orders import queries
 from orders.forms import METHODS, MethodForm
 from orders.guesses import WRONG_LINKS
+from orders.operations.check import look_again
 from orders.operations.pay import PayNow, pay_now
 from orders.operations.undo import cancel_by_token
 from orders.shopper import address_of, deadline_of
@@ -66,6 +67,16 @@ def _preferred(page: queries.OrderPage) -> str:
     if not page.decline_code:
         return page.method
     return next(method for method, _words in METHODS if method != page.method)
+
+
+@require_GET
+@never_cache
+@_counted
+def order_back(request: HttpRequest, token: str) -> HttpResponse:
+    """Here the bank sends the shopper back to. What it says in the address is not believed: we ask."""
+    _page(token)
+    look_again(token)
+    return redirect("order", token)
 
 
 @require_POST

@@ -22,13 +22,21 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import Count, F, Min
 
 from orders.models import OutboxMessage
-from payments import dbtime
+from payments import crashpoints, dbtime
 
 logger = logging.getLogger(__name__)
 
-CHARGE, VOID, REFUND, NOTIFY = "charge", "void", "refund", "notify"
+CHARGE, VOID, REFUND, CHECK, NOTIFY = "charge", "void", "refund", "check", "notify"
 PAYMENT, MAIL = "payment", "mail"
-DESTINATIONS: Mapping[str, str] = {CHARGE: PAYMENT, VOID: PAYMENT, REFUND: PAYMENT, NOTIFY: MAIL}
+DESTINATIONS: Mapping[str, str] = {
+    CHARGE: PAYMENT,
+    VOID: PAYMENT,
+    REFUND: PAYMENT,
+    CHECK: PAYMENT,
+    NOTIFY: MAIL,
+}
+SETBACKS_PER_TRY = 10
+"""So many times without an answer weigh as much as one answer that settles nothing."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,9 @@ class Lease:
     order_id: int
     payload: Mapping[str, Any]
     attempts: int
+    setbacks: int = 0
+    dedup: str = ""
+    """Names the row of a message that was born leased: it has no id yet."""
 
 
 class LeaseLostError(Exception):
@@ -53,11 +64,17 @@ class PoisonError(Exception):
 
 Handler = Callable[[Lease], None]
 _handlers: dict[str, Handler] = {}
+_mourners: list[Callable[[Lease, str], None]] = []
 
 
 def register(kind: str, handler: Handler) -> None:
     """Names the one function that delivers messages of this kind. Called by orders/apps.py."""
     _handlers[kind] = handler
+
+
+def on_dead(tell: Callable[[Lease, str], None]) -> None:
+    """Names who is told of a dead letter and its reason, in the same transaction. Called by orders/apps.py."""
+    _mourners[:] = [tell]
 
 
 def append(
@@ -70,10 +87,12 @@ def append(
     payload: Mapping[str, Any] | None = None,
     after: timedelta = timedelta(0),
     lease_for: timedelta | None = None,
+    again: bool = False,
 ) -> Lease:
     """Adds a message to the caller's transaction; with `lease_for` it is born leased to the caller.
 
-    A second message with the same `dedup` is dropped: the first one stands.
+    A second message with the same `dedup` is dropped: the first one stands. With `again` one that was
+    delivered or withdrawn comes back instead, because there is a new cause for it.
     """
     token = uuid.uuid4()
     message = OutboxMessage(
@@ -89,7 +108,18 @@ def append(
         created_at=now,
     )
     OutboxMessage.objects.bulk_create([message], ignore_conflicts=True)
-    return Lease(0, token, kind, order_id, message.payload, message.attempts)
+    if again:
+        OutboxMessage.objects.filter(dedup=dedup, status__in=["DONE", "CANCELLED"]).update(
+            status=OutboxMessage.Status.PENDING,
+            payload=message.payload,
+            due_at=due_at,
+            available_at=message.available_at,
+            lease_token=message.lease_token,
+            attempts=message.attempts,
+            setbacks=0,
+            finished_at=None,
+        )
+    return Lease(0, token, kind, order_id, message.payload, message.attempts, dedup=dedup)
 
 
 _CLAIM = """
@@ -101,7 +131,7 @@ _CLAIM = """
          ORDER BY due_at, id
            FOR UPDATE SKIP LOCKED
          LIMIT %(limit)s)
-    RETURNING id, kind, order_id, payload, attempts, due_at
+    RETURNING id, kind, order_id, payload, attempts, setbacks, due_at
 """
 
 
@@ -130,9 +160,10 @@ def claim(destination: str, limit: int, held: str = "") -> list[Lease]:
             },
         )
         rows = cursor.fetchall()
-    rows.sort(key=lambda row: (row[5], row[0]))
+    rows.sort(key=lambda row: (row[6], row[0]))
+    crashpoints.reached("outbox.claimed")
     # A row without an order reads as order 0, which exists for no handler: it becomes a dead letter.
-    return [Lease(row[0], token, row[1], row[2] or 0, _payload(row[3]), row[4]) for row in rows]
+    return [Lease(row[0], token, row[1], row[2] or 0, _payload(row[3]), row[4], row[5]) for row in rows]
 
 
 def _payload(raw: object) -> Mapping[str, Any]:
@@ -143,8 +174,7 @@ def _payload(raw: object) -> Mapping[str, Any]:
 
 def _mine(lease: Lease) -> Any:
     rows = OutboxMessage.objects.filter(status="PENDING", lease_token=lease.token)
-    # A message born leased has a token of its own and no id yet.
-    return rows.filter(id=lease.message_id) if lease.message_id else rows
+    return rows.filter(id=lease.message_id) if lease.message_id else rows.filter(dedup=lease.dedup)
 
 
 def done(lease: Lease) -> None:
@@ -160,6 +190,8 @@ def cancel(lease: Lease, reason: str) -> None:
 def dead(lease: Lease, reason: str) -> None:
     """Into the dead letters, visible to staff. Raises LeaseLostError."""
     _finish(lease, OutboxMessage.Status.DEAD, reason)
+    for tell in _mourners:
+        tell(lease, reason)
     logger.error("dead letter", extra={"kind": lease.kind, "order_id": lease.order_id, "reason": reason})
 
 
@@ -171,26 +203,40 @@ def _finish(lease: Lease, status: str, reason: str) -> None:
         raise LeaseLostError(f"{lease.kind} message is no longer held")
 
 
-def retry(lease: Lease, reason: str, *, after: float | None = None, counts: bool = True) -> None:
+def retry(
+    lease: Lease,
+    reason: str,
+    *,
+    after: float | None = None,
+    counts: bool = True,
+    setback: bool = False,
+    not_before: float = 0.0,
+    due_at: datetime | None = None,
+) -> None:
     """Hands the message back for later. Raises LeaseLostError.
 
     `after` (seconds) is a wish of the other side, kept within the configured bounds; without it the
-    pause grows with the attempts, with full jitter. `counts=False` gives the attempt back: nothing
-    reached the other side, so the message has not used up a try.
+    pause grows with the tries, with full jitter; `not_before` is the least pause that makes sense.
+    `counts=False` gives the attempt back: nothing reached the other side, so the message has not used
+    up a try. A `setback` weighs a part of a try: no answer came, from a neighbour that answers others.
+    `due_at` moves the message to its new place in the queue.
     """
     config = settings.HOLDFAST
-    attempts = lease.attempts if counts else lease.attempts - 1
-    if counts and attempts >= config.outbox_max_attempts:
-        dead(lease, f"gave up after {attempts} tries: {reason}")
+    attempts = lease.attempts if counts and not setback else lease.attempts - 1
+    setbacks = lease.setbacks + (1 if setback else 0)
+    if counts and attempts + setbacks // SETBACKS_PER_TRY >= config.outbox_max_attempts:
+        dead(lease, f"gave up after {attempts + setbacks} tries: {reason}")
         return
     low, high = config.outbox_retry_min_seconds, config.outbox_retry_max_seconds
-    grown = min(high, low * 2 ** min(attempts, 16))
+    grown = min(high, low * 2 ** min(attempts + setbacks, 16))
     pause = random.uniform(low, max(low, grown)) if after is None else min(max(after, low), high)
     changed = _mine(lease).update(
-        available_at=dbtime.Now() + timedelta(seconds=pause),
+        available_at=dbtime.Now() + timedelta(seconds=max(pause, not_before)),
         lease_token=None,
         attempts=max(0, attempts),
+        setbacks=setbacks,
         last_error=reason[:200],
+        **({"due_at": due_at} if due_at else {}),
     )
     if not changed:
         raise LeaseLostError(f"{lease.kind} message is no longer held")
@@ -231,6 +277,23 @@ def _settle_quietly(lease: Lease, step: Callable[[], None]) -> None:
         logger.warning("lease lost", extra={"kind": lease.kind, "order_id": lease.order_id})
 
 
+def holds(lease: Lease) -> bool:
+    """Whether the message is still this holder's. Call with the order locked."""
+    return bool(_mine(lease).exists())
+
+
+def hurry(dedup: str) -> None:
+    """Makes a waiting message due now. One that is being delivered is left alone."""
+    OutboxMessage.objects.filter(dedup=dedup, status="PENDING", lease_token__isnull=True).update(
+        available_at=dbtime.Now()
+    )
+
+
+def is_open(dedup: str) -> bool:
+    """Whether this message waits for delivery or, as a dead letter, for a person."""
+    return OutboxMessage.objects.filter(dedup=dedup, status__in=["PENDING", "DEAD"]).exists()
+
+
 def in_flight(order_id: int, kind: str) -> bool:
     """Whether a live lease on this kind of message exists: somebody is at it right now."""
     return OutboxMessage.objects.filter(
@@ -266,16 +329,21 @@ def take_over(order_id: int, kind: str, lease_for: timedelta) -> Lease | None:
     OutboxMessage.objects.filter(pk=message.pk).update(
         lease_token=token, available_at=dbtime.Now() + lease_for, attempts=F("attempts") + 1
     )
-    return Lease(message.pk, token, kind, order_id, _payload(message.payload), message.attempts + 1)
+    payload = _payload(message.payload)
+    return Lease(message.pk, token, kind, order_id, payload, message.attempts + 1, message.setbacks)
 
 
 @dataclass(frozen=True)
 class Stats:
-    """How much waits. Ages in seconds."""
+    """How much waits. Ages in seconds: of the oldest pending message, of the one that could have been
+    claimed for the longest time, and of the oldest dead letter.
+    """
 
     pending: int
     dead: int
     oldest_seconds: float
+    late_seconds: float
+    oldest_dead_seconds: float
 
 
 def stats() -> dict[str, Stats]:
@@ -284,8 +352,12 @@ def stats() -> dict[str, Stats]:
     found = (
         OutboxMessage.objects.filter(status__in=["PENDING", "DEAD"])
         .values("destination", "status")
-        .annotate(n=Count("id"), oldest=Min("created_at"))
+        .annotate(n=Count("id"), oldest=Min("created_at"), next=Min("available_at"), died=Min("finished_at"))
     )
+
+    def age(cell: Any, column: str) -> float:
+        return max(0.0, (now - cell[column]).total_seconds()) if cell and cell[column] else 0.0
+
     cells = {(row["destination"], row["status"]): row for row in found}
     result = {}
     for destination in sorted(set(DESTINATIONS.values())):
@@ -294,7 +366,9 @@ def stats() -> dict[str, Stats]:
         result[destination] = Stats(
             pending=pending["n"] if pending else 0,
             dead=lost["n"] if lost else 0,
-            oldest_seconds=max(0.0, (now - pending["oldest"]).total_seconds()) if pending else 0.0,
+            oldest_seconds=age(pending, "oldest"),
+            late_seconds=age(pending, "next"),
+            oldest_dead_seconds=age(lost, "died"),
         )
     return result
 
@@ -315,8 +389,8 @@ class DeadLetter:
     died_at: datetime | None
 
 
-def dead_letters(limit: int = 1000) -> list[DeadLetter]:
-    """The oldest first."""
+def dead_letters(limit: int | None = 1000) -> list[DeadLetter]:
+    """The oldest first. All of them without a limit."""
     rows = OutboxMessage.objects.filter(status="DEAD").select_related("order").order_by("id")[:limit]
     return [
         DeadLetter(
@@ -339,6 +413,7 @@ def redrive(ids: list[int], actor: str, rate: float | None = None) -> int:
         count += OutboxMessage.objects.filter(status="DEAD", pk=message_id).update(
             status=OutboxMessage.Status.PENDING,
             attempts=0,
+            setbacks=0,
             available_at=dbtime.Now() + after,
             finished_at=None,
             lease_token=None,

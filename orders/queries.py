@@ -233,7 +233,7 @@ class OrderPage:
 
     @property
     def can_pay_now(self) -> bool:
-        return self.situation in {Situation.AWAITING, Situation.DECLINED}
+        return self.situation in {Situation.AWAITING, Situation.DECLINED, Situation.ACTION_REQUIRED}
 
     @property
     def reserved(self) -> bool:

@@ -48,6 +48,7 @@ TRANSITIONS: Mapping[tuple[OrderStatus, OrderAction], OrderStatus] = {
     (_S.ACTION_REQUIRED, _A.DECLINE): _S.DECLINED,
     (_S.ACTION_REQUIRED, _A.CANCEL): _S.CANCELLED,
     (_S.ACTION_REQUIRED, _A.EXPIRE): _S.CANCELLED,
+    (_S.ACTION_REQUIRED, _A.RETRY): _S.AWAITING_PAYMENT,  # another card instead of the bank's question
     (_S.DECLINED, _A.RETRY): _S.AWAITING_PAYMENT,
     (_S.PAID, _A.REFUND): _S.REFUNDED,
 }

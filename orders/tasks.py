@@ -7,8 +7,8 @@ import time
 from celery import shared_task
 from django.conf import settings
 
-from orders import outbox
-from orders.operations import quoting, undo
+from orders import housekeeping, outbox
+from orders.operations import quoting, sweep, undo
 from payments import mode, probing, throttle
 from payments import operations as payments
 from resilience.deadline import Deadline
@@ -50,6 +50,18 @@ def control_mode() -> str:
 def expire_orders() -> int:
     """Cancels orders whose reserve ran out."""
     return undo.expire_overdue()
+
+
+@shared_task
+def sweep_stuck() -> int:
+    """Promises again what waits with nobody trying."""
+    return sweep.sweep()
+
+
+@shared_task
+def purge_old() -> int:
+    """Forgets delivered messages and old events, a bounded number at a time."""
+    return housekeeping.purge()
 
 
 @shared_task

@@ -14,6 +14,7 @@ urlpatterns = [
     path("currency/", browse.choose_currency, name="currency"),
     path("checkout/", views.checkout, name="checkout"),
     path("orders/<str:token>/", order_views.order, name="order"),
+    path("orders/<str:token>/back/", order_views.order_back, name="order-back"),
     path("orders/<str:token>/cancel/", order_views.order_cancel, name="order-cancel"),
     path("orders/<str:token>/pay/", order_views.order_pay, name="order-pay"),
     path("account/login/", accounts.LogIn.as_view(), name="login"),

@@ -180,7 +180,8 @@ def _short(error: SoldOutError, cart: CartView) -> list[str]:
     names = {line.sku: line.names for line in cart.lines}
     language = (get_language() or "en")[:2]
     return [
-        f"{names.get(sku, {}).get(language) or names.get(sku, {}).get('en', sku)} ({_('left')}: {free})"
+        _("%(name)s (left: %(free)s)")
+        % {"name": names.get(sku, {}).get(language) or names.get(sku, {}).get("en", sku), "free": free}
         for sku, free in error.free.items()
     ]
 

@@ -179,6 +179,7 @@ EVENTS: dict[str, Text] = {
     "expire": _("Cancelled: not paid in time"),
     "refund": _("Refunded"),
     "refunded": _("Money returned"),
+    "money_check": _("A person of ours looks into the payment"),
     "late_money": _("A payment arrived late and is being returned"),
 }
 

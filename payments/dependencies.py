@@ -72,15 +72,14 @@ def build_session(
 def build_chain(name: str, dependency: DependencySettings, budget: CallBudget) -> Chain:
     """Retry → breaker → limiter → bulkhead around the calls of one neighbour."""
     slow_ms = dependency.breaker_slow_call_ms or 0.8 * budget.call_ms
-    longest_pause = max(budget.pause_cap_ms, 1) / 1000
     return Chain(
         ChainPolicy(
             name=name,
             call_timeout=budget.call_ms / 1000,
             retry=RetryPolicy(
                 attempts=budget.attempts,
-                backoff=min(longest_pause, dependency.backoff_ms / 1000),
-                backoff_cap=longest_pause,
+                backoff=budget.first_pause_ms / 1000,
+                backoff_cap=budget.pause_cap_ms / 1000,
                 budget_ratio=dependency.retry_budget,
             ),
             breaker=BreakerPolicy(

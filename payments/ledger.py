@@ -32,6 +32,7 @@ def read_ledger() -> list[dict[str, Any]]:
             "amount": charge["amount"],
             "currency": charge["currency"],
             "refunded": charge["refunded"],
+            "intent": str(charge.get("intent") or ""),
         }
         for charge in answer.body["charges"]
     ]

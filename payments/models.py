@@ -21,6 +21,8 @@ class Payment(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     # The order's number. Opaque here: this package knows nothing of orders.
     order_key = models.CharField(max_length=32, db_index=True)
+    # 1 for an order's first payment. Says which is the newest, whatever any clock did.
+    number = models.PositiveSmallIntegerField(default=1, db_default=1)
     reference = models.CharField(max_length=40, unique=True)
     amount_minor = models.BigIntegerField()
     currency = models.CharField(max_length=3)
@@ -33,6 +35,8 @@ class Payment(models.Model):
     action_url = models.URLField(max_length=2000, null=True, blank=True)
     reason = models.CharField(max_length=64, blank=True, default="")
     lookups = models.PositiveIntegerField(default=0)
+    # When the idempotency key may first have reached the gateway, which forgets keys after a day.
+    key_used_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -48,6 +52,7 @@ class Payment(models.Model):
                 name="one_open_payment_per_order",
             ),
             models.UniqueConstraint(fields=["intent"], name="payment_intent_once"),
+            models.UniqueConstraint(fields=["order_key", "number"], name="payment_number_once_per_order"),
         ]
 
     def __str__(self) -> str:
@@ -152,3 +157,40 @@ class Throttle(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class WebhookReceipt(models.Model):
+    """One event that the gateway told of: its id, so that it counts once, and what it was about."""
+
+    event = models.CharField(max_length=255, primary_key=True)
+    kind = models.CharField(max_length=100)
+    intent = models.CharField(max_length=255, blank=True, default="")
+    reference = models.CharField(max_length=100, blank=True, default="")
+    received_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.event}"
+
+
+class MoneyCheck(models.Model):
+    """Money that the machines cannot settle by themselves: a person has to look."""
+
+    # Empty when the gateway speaks of money for which there is no order.
+    order_key = models.CharField(max_length=32, blank=True, default="")
+    subject = models.CharField(max_length=255)
+    reason = models.CharField(max_length=200)
+    opened_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True)
+    closed_by = models.CharField(max_length=150, blank=True, default="")
+    note = models.CharField(max_length=500, blank=True, default="")
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["subject"], condition=Q(closed_at__isnull=True), name="one_open_check_per_subject"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.reason}"

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from datetime import datetime
 from typing import assert_never
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection
 
+from payments import checks, dbtime
 from payments.clients import background_gateway, inline_gateway
 from payments.models import Payment
 from payments.outcomes import (
@@ -28,7 +31,7 @@ from payments.outcomes import (
     Succeeded,
     Unknown,
 )
-from payments.states import TRANSITIONS, PaymentEvent, PaymentStatus, advance
+from payments.states import OPEN, TRANSITIONS, PaymentEvent, PaymentStatus, advance
 from resilience.breaker import State
 from resilience.deadline import Deadline
 
@@ -50,6 +53,7 @@ class PaymentView:
     action_url: str | None
     reason: str
     idempotency_key: str
+    key_used_at: datetime | None
 
     @property
     def may_have_left(self) -> bool:
@@ -70,6 +74,7 @@ def view(payment: Payment) -> PaymentView:
         action_url=payment.action_url,
         reason=payment.reason,
         idempotency_key=payment.idempotency_key,
+        key_used_at=payment.key_used_at,
     )
 
 
@@ -80,24 +85,31 @@ def create(
 
     The database refuses a second open payment of the same order.
     """
-    earlier = Payment.objects.filter(order_key=order_key).count()
+    number = Payment.objects.filter(order_key=order_key).count() + 1
     payment = Payment(
         order_key=order_key,
-        reference=order_key if not earlier else f"{order_key}.{earlier + 1}",
+        number=number,
+        reference=order_key if number == 1 else f"{order_key}.{number}",
         amount_minor=amount_minor,
         currency=currency,
         method=method,
         return_url=return_url,
         status=PaymentStatus.PROCESSING if started else PaymentStatus.NEW,
+        key_used_at=dbtime.read() if started else None,
     )
     payment.save(force_insert=True)
     return view(payment)
 
 
 def latest(order_key: str) -> PaymentView:
-    """The order's newest payment, locked. Call inside a transaction, with the order locked."""
-    payment = Payment.objects.select_for_update().filter(order_key=order_key).latest("created_at")
-    return view(payment)
+    """The order's newest payment, locked. Call inside a transaction, with the order locked.
+
+    Raises LookupError if there is none.
+    """
+    found = Payment.objects.select_for_update().filter(order_key=order_key).order_by("number").last()
+    if found is None:
+        raise LookupError("the order has no payment")
+    return view(found)
 
 
 def _lock(payment_id: UUID) -> Payment:
@@ -108,7 +120,8 @@ def begin(payment_id: UUID) -> PaymentView:
     """Writes down that a call is about to be made. Commit before making it."""
     payment = _lock(payment_id)
     payment.status = advance(TRANSITIONS, PaymentStatus(payment.status), PaymentEvent.START)
-    payment.save(update_fields=["status", "updated_at"])
+    payment.key_used_at = payment.key_used_at or dbtime.read()
+    payment.save(update_fields=["status", "key_used_at", "updated_at"])
     return view(payment)
 
 
@@ -128,17 +141,26 @@ def call(payment: PaymentView, deadline: Deadline, *, inline: bool) -> ChargeOut
     """Takes the money, or finds out what became of an earlier try. One function for all callers.
 
     When an earlier call may have left, the gateway is asked first and charged only if it knows
-    nothing, always under the same idempotency key. Never inside a transaction.
+    nothing, always under the same idempotency key. Once the gateway may have forgotten the key, it
+    is only asked: a person decides about what it does not know. Never inside a transaction.
     """
     if connection.in_atomic_block:
         raise RuntimeError("a money call inside a database transaction")
     gateway = inline_gateway() if inline else background_gateway()
     charge = charge_of(payment)
-    if payment.status in {PaymentStatus.UNKNOWN, PaymentStatus.ACTION_REQUIRED}:
+    too_old = _key_too_old(payment)
+    if too_old or payment.status in {PaymentStatus.UNKNOWN, PaymentStatus.ACTION_REQUIRED}:
         found = gateway.look_up(payment.reference, payment.intent, charge, deadline)
         if not isinstance(found, NotFound):
             return found
-    return gateway.charge(charge, deadline)
+    return Unknown("key_too_old") if too_old else gateway.charge(charge, deadline)
+
+
+def _key_too_old(payment: PaymentView) -> bool:
+    if payment.key_used_at is None:
+        return False
+    age = (dbtime.read() - payment.key_used_at).total_seconds()
+    return bool(age > settings.HOLDFAST.payment_key_seconds)
 
 
 _EVENTS: dict[type, PaymentEvent] = {
@@ -152,9 +174,25 @@ _EVENTS: dict[type, PaymentEvent] = {
 
 
 def record(payment_id: UUID, outcome: ChargeOutcome) -> PaymentView:
-    """Writes an outcome down. Call inside a transaction, with the order locked."""
+    """Writes an outcome down. Call inside a transaction, with the order locked.
+
+    An answer that comes too late to change the status changes nothing else either. A second intent
+    that took the money of a paid payment is not written over the first: the caller gives it back.
+    """
     payment = _lock(payment_id)
-    payment.status = advance(TRANSITIONS, PaymentStatus(payment.status), _EVENTS[type(outcome)])
+    before = PaymentStatus(payment.status)
+    after = advance(TRANSITIONS, before, _EVENTS[type(outcome)])
+    if after is not before or after in OPEN:
+        payment.status = after
+        _note(payment, outcome)
+        if after is PaymentStatus.NEW:
+            payment.key_used_at = None  # what was not sent has not used the key
+        payment.save()
+        checks.close_if_settled(payment.order_key)
+    return view(payment)
+
+
+def _note(payment: Payment, outcome: ChargeOutcome) -> None:
     match outcome:
         case Succeeded(intent=intent):
             payment.intent, payment.reason, payment.action_url = intent, "", None
@@ -170,8 +208,6 @@ def record(payment_id: UUID, outcome: ChargeOutcome) -> PaymentView:
             payment.reason = reason[:64]
         case _:
             assert_never(outcome)
-    payment.save()
-    return view(payment)
 
 
 def void(payment_id: UUID) -> PaymentView:
@@ -179,6 +215,7 @@ def void(payment_id: UUID) -> PaymentView:
     payment = _lock(payment_id)
     payment.status = advance(TRANSITIONS, PaymentStatus(payment.status), PaymentEvent.VOID)
     payment.save(update_fields=["status", "updated_at"])
+    checks.close_if_settled(payment.order_key)
     return view(payment)
 
 
@@ -188,6 +225,7 @@ def refunded(payment_id: UUID, refund: str | None) -> PaymentView:
     payment.status = advance(TRANSITIONS, PaymentStatus(payment.status), PaymentEvent.REFUND)
     payment.refund = refund
     payment.save(update_fields=["status", "refund", "updated_at"])
+    checks.close_if_settled(payment.order_key)
     return view(payment)
 
 
@@ -207,22 +245,34 @@ def get(payment_id: UUID) -> PaymentView:
     return view(payment)
 
 
-def find_out(payment: PaymentView, deadline: Deadline) -> ChargeOutcome | NotFound:
-    """Asks the gateway what became of a payment. Takes no money. Never inside a transaction."""
-    return background_gateway().look_up(payment.reference, payment.intent, charge_of(payment), deadline)
+def find_out(payment: PaymentView, deadline: Deadline, intent: str | None = None) -> ChargeOutcome | NotFound:
+    """Asks the gateway what became of a payment, or of one `intent` that was made for it.
+
+    Takes no money. Never inside a transaction.
+    """
+    known = intent or payment.intent
+    return background_gateway().look_up(payment.reference, known, charge_of(payment), deadline)
 
 
-def cancel_intent(payment: PaymentView, intent: str, deadline: Deadline) -> CancelOutcome:
+def cancel_intent(
+    payment: PaymentView, intent: str, deadline: Deadline, *, inline: bool = False
+) -> CancelOutcome:
     """Cancels what was begun at the gateway, under a stable key. Never inside a transaction."""
-    return background_gateway().cancel(intent, f"void-{payment.id}", deadline)
+    gateway = inline_gateway() if inline else background_gateway()
+    return gateway.cancel(intent, f"void-{payment.id}", deadline)
 
 
-def give_back(payment: PaymentView, deadline: Deadline) -> RefundOutcome:
-    """Refunds the whole amount, under a stable key. Never inside a transaction."""
-    assert payment.intent is not None
-    key = f"refund-{payment.id}"
+def give_back(payment: PaymentView, intent: str, deadline: Deadline) -> RefundOutcome:
+    """Refunds the whole amount that `intent` took, under a stable key. Never inside a transaction."""
+    key = f"refund-{payment.id}" if intent == payment.intent else f"refund-{payment.id}-{intent}"
     gateway = background_gateway()
-    return gateway.refund(payment.intent, payment.amount_minor, key, deadline, currency=payment.currency)
+    return gateway.refund(intent, payment.amount_minor, key, deadline, currency=payment.currency)
+
+
+def gateway_seems_up(*, inline: bool) -> bool:
+    """Whether this process's breaker trusts the gateway at the moment."""
+    gateway = inline_gateway() if inline else background_gateway()
+    return gateway.chain.breaker.state is State.CLOSED
 
 
 def paused_for() -> float | None:

@@ -12,6 +12,10 @@ from typing import Final
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _REFERENCE: Final = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 _METHOD: Final = re.compile(r"[A-Za-z0-9_]{1,100}")
+_OUTAGES: Final = frozenset(
+    {"server_error", "rate_limited", "credentials", "breaker_open", "bulkhead_full", "out_of_time"}
+    | {"pool_timeout", "connect_failed", "not_sent"}
+)
 _KEY: Final = re.compile(r"[!-~]{1,255}")  # the gateway's limit: 255 characters
 
 
@@ -77,11 +81,21 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Something may have happened there: look up, or repeat with the same key, never with a new one."""
+    """Something may have happened there: look up, or repeat with the same key, never with a new one.
+
+    `others` names further intents that took the same money, when `reason` is "several_charges"; `intent` is
+    then the oldest one.
+    """
 
     reason: str
     intent: str | None = None
     retry_after: float | None = None
+    others: tuple[str, ...] = ()
+
+    @property
+    def outage(self) -> bool:
+        """Whether the gateway failed to answer, rather than gave an answer that settles nothing."""
+        return self.reason in _OUTAGES or self.reason.startswith("lost_in_")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from payments import dbtime
-from payments.models import Payment
+from payments.models import MoneyCheck, Payment
 from payments.operations import PaymentView, view
 from payments.states import PaymentStatus
 
 
 def newest(order_key: str) -> PaymentView | None:
     """The order's newest payment."""
-    payment = Payment.objects.filter(order_key=order_key).order_by("-created_at").first()
+    payment = Payment.objects.filter(order_key=order_key).order_by("-number").first()
     return view(payment) if payment else None
 
 
 def all_payments() -> list[tuple[str, PaymentView]]:
     """Every payment with the key of its order, for the audit."""
     return [(payment.order_key, view(payment)) for payment in Payment.objects.all().iterator(chunk_size=2000)]
+
+
+def payments_of(order_keys: Iterable[str]) -> list[tuple[str, PaymentView]]:
+    """The payments of some orders, oldest first."""
+    found = Payment.objects.filter(order_key__in=list(order_keys)).order_by("order_key", "number")
+    return [(payment.order_key, view(payment)) for payment in found]
+
+
+@dataclass(frozen=True)
+class MoneyCheckView:
+    """One case for staff. `order_key` is empty when there is money but no order."""
+
+    id: int
+    order_key: str
+    subject: str
+    reason: str
+    opened_at: datetime
+
+
+def open_checks(limit: int = 200) -> list[MoneyCheckView]:
+    """The cases that wait for a person, oldest first."""
+    rows = MoneyCheck.objects.filter(closed_at__isnull=True)[:limit]
+    return [MoneyCheckView(row.pk, row.order_key, row.subject, row.reason, row.opened_at) for row in rows]
 
 
 def unknown_since(at_least: timedelta) -> list[PaymentView]:

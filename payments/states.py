@@ -39,6 +39,8 @@ TRANSITIONS: Mapping[tuple[PaymentStatus, PaymentEvent], PaymentStatus] = {
     (_S.NEW, _E.START): _S.PROCESSING,
     (_S.NEW, _E.VOID): _S.VOIDED,
     (_S.NEW, _E.SUCCEED): _S.SUCCEEDED,
+    (_S.NEW, _E.DECLINE): _S.DECLINED,
+    (_S.NEW, _E.REQUIRE_ACTION): _S.ACTION_REQUIRED,
     (_S.PROCESSING, _E.START): _S.UNKNOWN,  # the last holder vanished, its call may have left
     (_S.PROCESSING, _E.NOT_SENT): _S.NEW,
     (_S.PROCESSING, _E.LOST_SIGHT): _S.UNKNOWN,
@@ -60,16 +62,24 @@ TRANSITIONS: Mapping[tuple[PaymentStatus, PaymentEvent], PaymentStatus] = {
     (_S.ACTION_REQUIRED, _E.SUCCEED): _S.SUCCEEDED,
     (_S.ACTION_REQUIRED, _E.DECLINE): _S.DECLINED,
     (_S.ACTION_REQUIRED, _E.VOID): _S.VOIDED,
+    # What has ended stays ended, whatever an older answer says; only money opens it again, see below.
     (_S.DECLINED, _E.DECLINE): _S.DECLINED,
+    (_S.DECLINED, _E.REQUIRE_ACTION): _S.DECLINED,
+    (_S.DECLINED, _E.VOID): _S.DECLINED,
     # Money that arrives late is a fact in every state: it is recorded, then refunded.
     (_S.DECLINED, _E.SUCCEED): _S.SUCCEEDED,
     (_S.VOIDED, _E.SUCCEED): _S.SUCCEEDED,
     (_S.VOIDED, _E.DECLINE): _S.VOIDED,
-    (_S.VOIDED, _E.REQUIRE_ACTION): _S.ACTION_REQUIRED,
+    (_S.VOIDED, _E.REQUIRE_ACTION): _S.VOIDED,
     (_S.VOIDED, _E.VOID): _S.VOIDED,
     (_S.SUCCEEDED, _E.SUCCEED): _S.SUCCEEDED,
+    (_S.SUCCEEDED, _E.DECLINE): _S.SUCCEEDED,
+    (_S.SUCCEEDED, _E.REQUIRE_ACTION): _S.SUCCEEDED,
     (_S.SUCCEEDED, _E.REFUND): _S.REFUNDED,
     (_S.REFUNDED, _E.SUCCEED): _S.REFUNDED,
+    (_S.REFUNDED, _E.DECLINE): _S.REFUNDED,
+    (_S.REFUNDED, _E.REQUIRE_ACTION): _S.REFUNDED,
+    (_S.REFUNDED, _E.VOID): _S.REFUNDED,
     (_S.REFUNDED, _E.REFUND): _S.REFUNDED,
 }
 

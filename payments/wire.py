@@ -156,11 +156,15 @@ def judge_all(intents: Sequence[Intent], charge: Charge) -> LookupOutcome:
     """Judge what a search found, newest first.
 
     Two payments that both took money can happen when the gateway has forgotten the idempotency key; that is
-    never reported as a success, because one of them has to go back.
+    never reported as a success, because all but the oldest have to go back. They are named only if each one
+    is the whole of what was asked, since nothing else is given back without a person.
     """
     kept = [i for i in intents if i.status in _MONEY_MOVES and i.amount_refunded < i.amount_minor]
     if len(kept) > 1:
-        return Unknown("several_charges", kept[0].id)
+        whole = [i.id for i in reversed(kept) if isinstance(judge(i, charge), Succeeded)]
+        if len(whole) == len(kept):
+            return Unknown("several_charges", whole[0], others=tuple(whole[1:]))
+        return Unknown("several_charges", kept[-1].id)
     if kept:
         return judge(kept[0], charge)
     outcomes = [judge(intent, charge) for intent in intents]

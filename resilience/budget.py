@@ -14,15 +14,18 @@ MOST_CONNECT_MS = 150
 """A connection inside one site takes a few milliseconds; three lost packets are not worth waiting for."""
 MOST_POOL_WAIT_MS = 50
 """Waiting for a connection is waiting for our own congestion."""
+LEAST_CALL_MS = 10
+"""Whoever gets less cannot be answered over a network."""
 _PAUSE_PART = 4  # the pauses may take at most one part in so many of a share
 
 
 @dataclass(frozen=True)
 class CallBudget:
-    """What one dependency's share of the budget allows."""
+    """What one dependency's share of the budget allows. The pauses double from the first up to the cap."""
 
     share_ms: int
     attempts: int
+    first_pause_ms: int
     pause_cap_ms: int
     call_ms: int
     connect_ms: int
@@ -49,28 +52,30 @@ def shares(budget_ms: int, own_work_ms: int, weights: Mapping[str, int]) -> dict
 
 
 def call_budget(share_ms: int, attempts: int, backoff_ms: int) -> CallBudget:
-    """Timeouts that fit a share: attempts × call + pauses ≤ share, with at most a quarter for the pauses.
+    """Timeouts that fit a share: attempts × call + pauses ≤ share.
 
+    The pauses double from `backoff_ms`, or from less, so that together they take at most a quarter.
     Raises ValueError when the share is too small for that many attempts of at least 1 ms.
     """
     if attempts < 1:
         raise ValueError(f"attempts must be ≥ 1, got {attempts}")
     if backoff_ms < 0:
         raise ValueError(f"backoff must be ≥ 0 ms, got {backoff_ms}")
-    pauses = attempts - 1
-    pause_cap = min(backoff_ms, share_ms // _PAUSE_PART // pauses) if pauses else 0
-    call = (share_ms - pauses * pause_cap) // attempts
+    parts = 2 ** (attempts - 1) - 1  # 1 + 2 + 4 + …: how many first pauses all pauses together are
+    first = min(backoff_ms, share_ms // _PAUSE_PART // parts) if parts else 0
+    call = (share_ms - parts * first) // attempts
     if call < 1:
         raise ValueError(f"a share of {share_ms} ms is too small for {attempts} attempts")
     return CallBudget(
         share_ms=share_ms,
         attempts=attempts,
-        pause_cap_ms=pause_cap,
+        first_pause_ms=first,
+        pause_cap_ms=first * 2 ** max(0, attempts - 2),
         call_ms=call,
         connect_ms=min(MOST_CONNECT_MS, call),
         read_ms=call,
         pool_wait_ms=min(MOST_POOL_WAIT_MS, call),
-        worst_case_ms=attempts * call + pauses * pause_cap,
+        worst_case_ms=attempts * call + parts * first,
     )
 
 

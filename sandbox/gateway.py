@@ -138,7 +138,7 @@ class Gateway(Neighbour):
             case ("GET", "v1", "payment_intents", "search"):
                 return self._search(request)
             case ("GET", "v1", "payment_intents", name):
-                return self._intent(name)
+                return self._expanded(self._raw(name), request)
             case ("POST", "v1", "payment_intents", name, ("confirm" | "capture" | "cancel") as verb):
                 return self._step(name, verb, form, change, _key(request))
             case ("POST", "v1", "refunds"):
@@ -183,8 +183,19 @@ class Gateway(Neighbour):
             raise invalid(f"No such payment_intent: '{name}'", "intent", "resource_missing", 404)
         return self.book.intents[name]
 
-    def _intent(self, name: str) -> Wire:
-        return _public(self._raw(name))
+    def _expanded(self, intent: Wire, request: Request) -> Wire:
+        """As asked for by `expand[]`: the charge itself in place of its id."""
+        shown = _public(intent)
+        if shown["latest_charge"] and request.query.get("expand[]", "").endswith("latest_charge"):
+            back = self.book.refunded(intent["id"])
+            shown["latest_charge"] = {
+                "id": shown["latest_charge"],
+                "object": "charge",
+                "amount": intent["amount_received"],
+                "amount_refunded": back,
+                "refunded": back >= intent["amount_received"],
+            }
+        return shown
 
     def _list(self, request: Request) -> Wire:
         limit = request.query.get("limit", "10")
@@ -203,7 +214,7 @@ class Gateway(Neighbour):
         if not found:
             raise invalid("The search query must be metadata['field']:'value' here.", "query")
         hits = [
-            _public(intent)
+            self._expanded(intent, request)
             for intent in reversed(self.book.intents.values())
             if intent["metadata"].get(found["field"]) == found["value"]
         ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from datetime import datetime, timedelta
+from smtplib import SMTPRecipientsRefused, SMTPResponseException
 
-from django.core.mail import EmailMultiAlternatives
+from django.core.mail import EmailMultiAlternatives, get_connection
 from django.db import transaction
 from django.utils import translation
 
@@ -15,6 +17,7 @@ from orders.models import Order
 from orders.outbox import Lease, PoisonError
 from orders.states import OrderStatus
 from orders.wording import mail_subject
+from payments import crashpoints
 
 logger = logging.getLogger(__name__)
 
@@ -62,13 +65,45 @@ def deliver_notice(lease: Lease) -> None:
             outbox.cancel(lease, f"no longer true: the order is {order.status}")
         return
     try:
-        compose(order, kind, lease).send()
+        send(compose(order, kind, lease))
+    except NotAcceptedError as error:
+        with transaction.atomic():
+            outbox.retry(lease, f"mail server: {error}", counts=error.answered)
+        return
     except OSError as error:  # SMTPException is an OSError
         with transaction.atomic():
-            outbox.retry(lease, f"mail server: {type(error).__name__}")
+            outbox.dead(lease, f"the mail may have been sent: {type(error).__name__}")
         return
+    crashpoints.reached("mail.sent")
     with transaction.atomic():
         outbox.done(lease)
+
+
+class NotAcceptedError(Exception):
+    """The mail server certainly did not take the message. `answered`: it was there and refused."""
+
+    def __init__(self, error: OSError, *, answered: bool) -> None:
+        super().__init__(type(error).__name__)
+        self.answered = answered
+
+
+def send(message: EmailMultiAlternatives) -> None:
+    """Hands a mail to the server. Raises NotAcceptedError, or OSError when nobody can know.
+
+    Whoever cannot know must not try again by himself: the shopper would get it twice.
+    """
+    server = get_connection()
+    try:
+        server.open()
+    except OSError as error:
+        raise NotAcceptedError(error, answered=False) from error
+    try:
+        server.send_messages([message])
+    except (SMTPResponseException, SMTPRecipientsRefused) as error:
+        raise NotAcceptedError(error, answered=True) from error
+    finally:
+        with contextlib.suppress(OSError):
+            server.close()
 
 
 def compose(order: Order, kind: str, lease: Lease) -> EmailMultiAlternatives:

@@ -21,11 +21,13 @@ from orders.models import Order
 from orders.operations import stock
 from orders.operations.settle import settle
 from orders.operations.steps import SHOPPER, WORKER, move
-from orders.outbox import Lease, PoisonError
+from orders.outbox import Lease, LeaseLostError, PoisonError
 from orders.states import HOLDING, OrderAction, OrderStatus
-from payments import dbtime, mode, probing, throttle
+from payments import crashpoints, dbtime, mode, probing, throttle
 from payments import operations as payments
 from payments.operations import PaymentView
+from payments.outcomes import Cancelled
+from payments.queries import newest
 from payments.states import PaymentStatus
 from resilience.deadline import Deadline
 
@@ -70,6 +72,7 @@ def _replay(lease: Lease, rate: float) -> None:
     time.sleep(wait)
     started = _begin(lease)
     if started is not None:
+        crashpoints.reached("charge.begun")
         payment, seconds = started
         take_money(lease, payment, Deadline.after_ms(seconds * 1000), WORKER)
 
@@ -80,7 +83,10 @@ def _begin(lease: Lease) -> tuple[PaymentView, float] | None:
         order = Order.objects.select_for_update(of=("self",)).filter(pk=lease.order_id).first()
         if order is None:
             raise PoisonError("the order does not exist")
-        payment = payments.latest(order.number)
+        try:
+            payment = payments.latest(order.number)
+        except LookupError:
+            raise PoisonError("the order has no payment") from None
         if OrderStatus(order.status) not in HOLDING or payment.status not in _CHARGEABLE:
             outbox.cancel(lease, f"nothing to charge: the order is {order.status}")
             return None
@@ -106,31 +112,67 @@ class PayNow(Enum):
 def pay_now(order_token: str, method: str, deadline: Deadline) -> PayNow:
     """The shopper pays an order that waits for its payment, or tries another card after a decline.
 
-    Never begins a second charge while an earlier one may still take money.
+    Never begins a second charge while an earlier one may still take money: one that waits for the bank's
+    confirmation is cancelled at the gateway first.
     """
-    lease_for = timedelta(seconds=settings.HOLDFAST.inline_lease_seconds)
+    if stale := _waits_for_the_bank(order_token):
+        if not isinstance(payments.cancel_intent(*stale, deadline, inline=True), Cancelled):
+            return PayNow.UNCERTAIN
+        crashpoints.reached("switch.cancelled")
     with transaction.atomic():
         order = Order.objects.select_for_update(of=("self",)).get(token=order_token)
-        payment = payments.latest(order.number)
-        now = dbtime.read()
-        if order.status == OrderStatus.DECLINED and payment.status == PaymentStatus.DECLINED:
-            try:
-                lease, payment = _second_try(order, method, now, lease_for)
-            except stock.SoldOutError:
-                return PayNow.SOLD_OUT
-        elif order.status == OrderStatus.AWAITING_PAYMENT and payment.status == PaymentStatus.NEW:
-            if order.reserve_until <= now + timedelta(seconds=deadline.remaining()):
-                return PayNow.TOO_LATE
-            taken = outbox.take_over(order.pk, outbox.CHARGE, lease_for)
-            if taken is None:
-                return PayNow.BUSY
-            lease, payment = taken, _with_method(order, payment, method)
-        elif OrderStatus(order.status) in HOLDING:
-            return PayNow.UNCERTAIN
-        else:
-            return PayNow.TOO_LATE
-    take_money(lease, payment, deadline, SHOPPER)
+        turn = _turn(order, payments.latest(order.number), method, deadline, stale[0] if stale else None)
+    if isinstance(turn, PayNow):
+        return turn
+    lease, payment = turn
+    try:
+        take_money(lease, payment, deadline, SHOPPER)
+    except LeaseLostError:
+        logger.warning("a worker took the charge over", extra={"order": order.number})
     return PayNow.CALLED
+
+
+def _turn(
+    order: Order, payment: PaymentView, method: str, deadline: Deadline, stale: PaymentView | None
+) -> PayNow | tuple[Lease, PaymentView]:
+    """Whose turn it is: the shopper's, with a lease and the payment to call with, or not. `stale` is a
+    payment that the shopper had not confirmed and that is cancelled at the gateway now.
+    """
+    lease_for = timedelta(seconds=settings.HOLDFAST.inline_lease_seconds)
+    now = dbtime.read()
+    if stale and payment.id == stale.id and payment.status == PaymentStatus.ACTION_REQUIRED:
+        return _switch(order, payment, method, now, lease_for)
+    if order.status == OrderStatus.DECLINED and payment.status == PaymentStatus.DECLINED:
+        try:
+            return _second_try(order, method, now, lease_for)
+        except stock.SoldOutError:
+            return PayNow.SOLD_OUT
+    if order.status == OrderStatus.AWAITING_PAYMENT and payment.status == PaymentStatus.NEW:
+        if order.reserve_until <= now + timedelta(seconds=deadline.remaining()):
+            return PayNow.TOO_LATE
+        taken = outbox.take_over(order.pk, outbox.CHARGE, lease_for)
+        return PayNow.BUSY if taken is None else (taken, _with_method(order, payment, method))
+    return PayNow.UNCERTAIN if OrderStatus(order.status) in HOLDING else PayNow.TOO_LATE
+
+
+def _waits_for_the_bank(order_token: str) -> tuple[PaymentView, str] | None:
+    """The payment of an order whose shopper has not confirmed yet, and its intent."""
+    order = Order.objects.filter(token=order_token, status=OrderStatus.ACTION_REQUIRED).first()
+    payment = newest(order.number) if order else None
+    if payment is None or payment.status != PaymentStatus.ACTION_REQUIRED or not payment.intent:
+        return None
+    return payment, payment.intent
+
+
+def _switch(
+    order: Order, old: PaymentView, method: str, now: datetime, lease_for: timedelta
+) -> tuple[Lease, PaymentView]:
+    """Another card in place of one that waited for the bank and can take nothing any more."""
+    payments.void(old.id)
+    order.reserve_until = max(order.reserve_until, now + timedelta(seconds=settings.HOLDFAST.reserve_seconds))
+    move(order, OrderAction.RETRY, actor=SHOPPER, now=now)
+    payment = create_payment(order, method, started=True)
+    return promise_charge(order, payment, now, lease_for), payment
 
 
 def _with_method(order: Order, payment: PaymentView, method: str) -> PaymentView:
@@ -160,13 +202,15 @@ def _second_try(order: Order, method: str, now: datetime, lease_for: timedelta) 
 
 def create_payment(order: Order, method: str, *, started: bool) -> PaymentView:
     """The payment of an order, over the amount and currency accepted when it was placed."""
-    back = f"{settings.SITE_URL}{reverse('order', args=[order.token])}"
+    back = f"{settings.SITE_URL}{reverse('order-back', args=[order.token])}"
     return payments.create(
         order.number, order.total_minor, order.currency, method, return_url=back, started=started
     )
 
 
-def promise_charge(order: Order, payment: PaymentView, now: datetime, lease_for: timedelta | None) -> Lease:
+def promise_charge(
+    order: Order, payment: PaymentView, now: datetime, lease_for: timedelta | None, *, again: bool = False
+) -> Lease:
     """The outbox message of a payment's charge; leased to the caller if it will call at once."""
     return outbox.append(
         outbox.CHARGE,
@@ -176,4 +220,5 @@ def promise_charge(order: Order, payment: PaymentView, now: datetime, lease_for:
         now=now,
         payload={"payment": str(payment.id), "deferred": lease_for is None},
         lease_for=lease_for,
+        again=again,
     )

@@ -26,7 +26,7 @@ from orders.outbox import Lease, LeaseLostError
 from orders.pricing import Freshness, Quote
 from orders.queries import CartView
 from orders.states import OrderAction, OrderStatus
-from payments import dbtime, mode
+from payments import crashpoints, dbtime, mode
 from payments import operations as payments
 from payments.operations import PaymentView
 from resilience.deadline import Deadline
@@ -103,6 +103,7 @@ def check_out(form: Checkout, cart: CartView, deadline: Deadline) -> str:
     placed = _place(form, cart, priced, quote, deadline, degraded=degraded, limited=later)
     if isinstance(placed, str):
         return placed
+    crashpoints.reached("place.committed")
     order, lease, payment = placed
     if lease is not None:
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta
-from typing import assert_never
 
 from django.conf import settings
 from django.db import transaction
@@ -16,10 +15,10 @@ from django.db import transaction
 from orders import outbox
 from orders.models import Order
 from orders.operations import notify, stock
-from orders.operations.steps import lock, move, tell
+from orders.operations.steps import SHOPPER, lock, move, tell
 from orders.outbox import Lease
 from orders.states import HOLDING, OrderAction, OrderStatus
-from payments import dbtime
+from payments import crashpoints, dbtime
 from payments import operations as payments
 from payments.operations import PaymentView
 from payments.outcomes import (
@@ -31,11 +30,9 @@ from payments.outcomes import (
     Succeeded,
     Unknown,
 )
-from payments.states import PaymentStatus
+from payments.states import OPEN, PaymentStatus
 
 logger = logging.getLogger(__name__)
-
-MONEY_CHECK_AFTER = 5
 
 
 def settle(lease: Lease, payment: PaymentView, outcome: ChargeOutcome, actor: str) -> OrderStatus:
@@ -43,30 +40,103 @@ def settle(lease: Lease, payment: PaymentView, outcome: ChargeOutcome, actor: st
 
     Raises LeaseLostError when the lease is gone and the outcome is only a doubt.
     """
+    crashpoints.reached("charge.called")
     with transaction.atomic():
         order = lock(lease.order_id)
         now = dbtime.read()
-        recorded = payments.record(payment.id, outcome)
-        match outcome:
-            case Succeeded():
-                money_came(order, recorded, actor, now)
-            case Declined() | Refused():
-                _declined(order, recorded, actor, now)
-            case ActionRequired():
-                _action_required(order, recorded, actor, now)
-            case NotSent(reason=reason):
-                _not_sent(order, lease, reason, outcome.retry_after, actor, now)
-            case Unknown(reason=reason):
-                _unknown(order, lease, reason, outcome.retry_after, actor, now)
-            case _:
-                assert_never(outcome)
-        if not isinstance(outcome, NotSent | Unknown):
+        if isinstance(outcome, NotSent) or (isinstance(outcome, Unknown) and not outcome.others):
+            _doubt(order, lease, payment, outcome, actor, now)
+        else:
+            bring_fact(order, payment, outcome, actor, now)
             _acknowledge(lease)
+        crashpoints.reached("settle.written")
+    crashpoints.reached("settle.committed")
     logger.info(
         "payment outcome",
         extra={"order": order.number, "outcome": type(outcome).__name__, "status": str(order.status)},
     )
     return OrderStatus(order.status)
+
+
+def bring_fact(
+    order: Order, payment: PaymentView, fact: ChargeOutcome, actor: str, now: datetime
+) -> PaymentView:
+    """Writes down what is certain of a payment and lets it act on its order, which is locked.
+
+    Only the newest payment moves its order on; an older one can but bring money that has to go back.
+    """
+    others: tuple[str, ...] = ()
+    if isinstance(fact, Unknown) and fact.intent:
+        others = fact.others
+        fact = Succeeded(fact.intent)
+    recorded = payments.record(payment.id, fact)
+    current = payments.latest(order.number).id == payment.id
+    match fact:
+        case Succeeded(intent=intent):
+            money_came(order, recorded, actor, now)
+            for extra in {intent, *others} - {recorded.intent}:
+                give_back(order, recorded, actor, now, intent=extra)
+        case Declined() | Refused() if current:
+            _declined(order, recorded, actor, now)
+        case ActionRequired() if recorded.status == PaymentStatus.ACTION_REQUIRED and current:
+            _action_required(order, recorded, actor, now)
+        case ActionRequired() if recorded.status in {PaymentStatus.DECLINED, PaymentStatus.VOIDED}:
+            promise_void(order, recorded, now, timedelta(0))
+        case _:
+            pass
+    return recorded
+
+
+def _doubt(
+    order: Order, lease: Lease, payment: PaymentView, outcome: NotSent | Unknown, actor: str, now: datetime
+) -> None:
+    """Nothing is certain: the order waits. Raises LeaseLostError, and LeaseLostError means: say nothing."""
+    if not outbox.holds(lease):
+        raise outbox.LeaseLostError("a doubt of somebody who no longer holds the message")
+    if OrderStatus(order.status) not in HOLDING or payments.get(payment.id).status not in OPEN:
+        outbox.done(lease)  # meanwhile somebody brought certainty
+        return
+    payments.record(payment.id, outcome)
+    if order.status == OrderStatus.PLACED:
+        _defer(order, outcome, actor, now)
+    hand_back(lease, outcome, inline=actor == SHOPPER, due_at=order.reserve_until)
+
+
+def _defer(order: Order, outcome: NotSent | Unknown, actor: str, now: datetime) -> None:
+    """The order waits; with a longer reserve if nothing has left, since then only time is missing."""
+    if isinstance(outcome, NotSent):
+        order.deferred_because = outcome.reason[:40]
+        longer = order.created_at + timedelta(seconds=settings.HOLDFAST.degraded_reserve_seconds)
+        order.reserve_until = max(order.reserve_until, longer)
+    else:
+        order.deferred_because = "unknown"
+    move(order, OrderAction.DEFER, actor=actor, now=now, detail={"reason": outcome.reason})
+    notify.promise(order, notify.ACCEPTED, now)
+
+
+def hand_back(
+    lease: Lease,
+    outcome: NotSent | Unknown,
+    *,
+    inline: bool = False,
+    not_before: float = 0.0,
+    due_at: datetime | None = None,
+) -> None:
+    """Returns a message whose call settled nothing; what that costs it depends on whose fault it was.
+
+    Nothing sent, or a gateway that is known to be down: nothing. A gateway that answers others but not
+    this one: a setback. An answer that settles nothing: a try. Raises LeaseLostError.
+    """
+    up = payments.gateway_seems_up(inline=inline)
+    outbox.retry(
+        lease,
+        outcome.reason,
+        after=outcome.retry_after,
+        counts=isinstance(outcome, Unknown) and up,
+        setback=isinstance(outcome, Unknown) and up and outcome.outage,
+        not_before=not_before,
+        due_at=due_at,
+    )
 
 
 def _acknowledge(lease: Lease) -> None:
@@ -95,15 +165,22 @@ def _is_the_paying_one(order: Order, payment: PaymentView) -> bool:
     return paid is not None and paid.detail.get("payment") == payment.reference
 
 
-def give_back(order: Order, payment: PaymentView, actor: str, now: datetime) -> None:
-    """Late or doubled money: a refund under a stable key is promised, once."""
+def give_back(
+    order: Order, payment: PaymentView, actor: str, now: datetime, *, intent: str | None = None
+) -> None:
+    """Late or doubled money: a refund under a stable key is promised, once for each intent that took it."""
+    which = intent or payment.intent or ""
+    dedup = f"refund:{payment.id}" if which == payment.intent else f"refund:{payment.id}:{which}"
+    if outbox.is_open(dedup):
+        return
     outbox.append(
         outbox.REFUND,
         order.pk,
-        dedup=f"refund:{payment.id}",
+        dedup=dedup,
         due_at=now,
         now=now,
-        payload={"payment": str(payment.id)},
+        payload={"payment": str(payment.id), "intent": which},
+        again=True,
     )
     tell(order, "late_money", actor=actor, now=now, detail={"payment": payment.reference})
 
@@ -120,13 +197,30 @@ def _action_required(order: Order, payment: PaymentView, actor: str, now: dateti
     if OrderStatus(order.status) not in HOLDING:
         promise_void(order, payment, now, timedelta(0))
         return
+    if order.status == OrderStatus.ACTION_REQUIRED:
+        return  # known already: asking again gives no more time
     order.reserve_until = now + timedelta(seconds=settings.HOLDFAST.action_required_seconds)
     move(order, OrderAction.REQUIRE_ACTION, actor=actor, now=now)
     notify.promise(order, notify.ACTION, now)
+    promise_check(order, payment, f"check:{payment.id}", now, settings.HOLDFAST.action_poll_seconds)
+
+
+def promise_check(order: Order, payment: PaymentView, dedup: str, now: datetime, after: float = 0.0) -> None:
+    """The gateway is to be asked what became of a payment: by a worker, without taking money."""
+    outbox.append(
+        outbox.CHECK,
+        order.pk,
+        dedup=dedup,
+        due_at=now,
+        now=now,
+        after=timedelta(seconds=after),
+        payload={"payment": str(payment.id)},
+        again=True,
+    )
 
 
 def promise_void(order: Order, payment: PaymentView, now: datetime, after: timedelta) -> None:
-    """The payment is no longer wanted, but a call of it may have left: find out and undo, once."""
+    """The payment is no longer wanted, but a call of it may have left: find out and undo."""
     outbox.append(
         outbox.VOID,
         order.pk,
@@ -135,32 +229,5 @@ def promise_void(order: Order, payment: PaymentView, now: datetime, after: timed
         now=now,
         after=after,
         payload={"payment": str(payment.id)},
+        again=True,
     )
-
-
-def _not_sent(
-    order: Order, lease: Lease, reason: str, retry_after: float | None, actor: str, now: datetime
-) -> None:
-    """Nothing left: the order waits with a longer reserve, and the try does not count."""
-    if OrderStatus(order.status) not in HOLDING:
-        return
-    if order.status == OrderStatus.PLACED:
-        order.deferred_because = reason[:40]
-        longer = order.created_at + timedelta(seconds=settings.HOLDFAST.degraded_reserve_seconds)
-        order.reserve_until = max(order.reserve_until, longer)
-        move(order, OrderAction.DEFER, actor=actor, now=now, detail={"reason": reason})
-        notify.promise(order, notify.ACCEPTED, now)
-    outbox.retry(lease, reason, after=retry_after, counts=False)
-
-
-def _unknown(
-    order: Order, lease: Lease, reason: str, retry_after: float | None, actor: str, now: datetime
-) -> None:
-    """Something may have left: the order waits, the gateway is asked again later under the same key."""
-    if OrderStatus(order.status) not in HOLDING:
-        return
-    if order.status == OrderStatus.PLACED:
-        order.deferred_because = "unknown"
-        move(order, OrderAction.DEFER, actor=actor, now=now, detail={"reason": reason})
-        notify.promise(order, notify.ACCEPTED, now)
-    outbox.retry(lease, reason, after=retry_after)

@@ -22,11 +22,11 @@ from django.db import transaction
 from orders import outbox
 from orders.models import Order
 from orders.operations import notify, stock
-from orders.operations.settle import give_back, promise_void
+from orders.operations.settle import bring_fact, hand_back, money_came, promise_void
 from orders.operations.steps import CLOCK, WORKER, lock, move, tell
 from orders.outbox import Lease, PoisonError
 from orders.states import HOLDING, OrderAction, OrderStatus
-from payments import dbtime
+from payments import crashpoints, dbtime
 from payments import operations as payments
 from payments.operations import PaymentView
 from payments.outcomes import (
@@ -44,19 +44,23 @@ from payments.outcomes import (
     Unknown,
 )
 from payments.states import PaymentStatus
+from payments.wire import is_id
 from resilience.deadline import Deadline
 
 logger = logging.getLogger(__name__)
 
 VOID_LOOKS = 4
-"""An intent that the gateway does not know of after so many looks, minutes apart, was never made."""
+"""An intent that the gateway does not know of after so many looks, at least VOID_LOOK_SECONDS apart, was never
+made. Should it come to light all the same, its webhook brings the money back."""
 
 
 def cancel(order_id: int, actor: str, reason: str) -> OrderStatus:
     """Cancels an unpaid order. Raises IllegalTransitionError for one that is paid or has ended."""
     with transaction.atomic():
         order = lock(order_id)
-        return _end(order, OrderAction.CANCEL, actor, reason, dbtime.read())
+        status = _end(order, OrderAction.CANCEL, actor, reason, dbtime.read())
+    crashpoints.reached("cancel.committed")
+    return status
 
 
 def cancel_by_token(order_token: str, actor: str) -> OrderStatus:
@@ -73,7 +77,7 @@ def _end(order: Order, action: OrderAction, actor: str, reason: str, now: dateti
     outbox.withdraw(order.pk, outbox.CHARGE, f"the order was ended: {reason}")
     if payment.status == PaymentStatus.NEW and not running:
         payments.void(payment.id)
-    elif payment.status not in {PaymentStatus.DECLINED, PaymentStatus.VOIDED}:
+    elif running or payment.status not in {PaymentStatus.DECLINED, PaymentStatus.VOIDED}:
         pause = settings.HOLDFAST.outbox_lease_seconds if running else 0
         promise_void(order, payment, now, timedelta(seconds=pause))
     notify.promise(order, notify.CANCELLED, now)
@@ -102,11 +106,13 @@ def _expire(order_id: int) -> bool:
             return False
         if outbox.in_flight(order_id, outbox.CHARGE):
             return False
+        crashpoints.reached("expire.checked")
         _end(order, OrderAction.EXPIRE, CLOCK, "the reserve ran out", now)
+    crashpoints.reached("expire.committed")
     return True
 
 
-def _subject(lease: Lease) -> tuple[Order, PaymentView]:
+def subject(lease: Lease) -> tuple[Order, PaymentView]:
     """The order and payment a message speaks of. Raises PoisonError if they do not exist."""
     order = Order.objects.filter(pk=lease.order_id).first()
     try:
@@ -120,59 +126,85 @@ def _subject(lease: Lease) -> tuple[Order, PaymentView]:
 
 def deliver_void(lease: Lease) -> None:
     """Finds out what became of an unwanted payment and undoes it: cancel the intent, or refund."""
-    order, payment = _subject(lease)
-    if payment.status in {PaymentStatus.SUCCEEDED, PaymentStatus.REFUNDED, PaymentStatus.VOIDED}:
+    order, payment = subject(lease)
+    if payment.status in {PaymentStatus.SUCCEEDED, PaymentStatus.REFUNDED}:
         with transaction.atomic():
-            if payment.status == PaymentStatus.SUCCEEDED:
-                give_back(lock(order.pk), payment, WORKER, dbtime.read())
+            money_came(lock(order.pk), payments.get(payment.id), WORKER, dbtime.read())
             outbox.done(lease)
         return
     deadline = Deadline.after_ms(settings.HOLDFAST.worker_budget_ms)
     found: LookupOutcome | CancelOutcome = payments.find_out(payment, deadline)
-    if isinstance(found, ActionRequired | Unknown) and found.intent:
+    crashpoints.reached("void.looked")
+    if isinstance(found, ActionRequired | Unknown) and found.intent and not getattr(found, "others", ()):
         found = payments.cancel_intent(payment, found.intent, deadline)
+        crashpoints.reached("void.cancelled")
     with transaction.atomic():
-        order = lock(order.pk)
-        now = dbtime.read()
-        match found:
-            case Succeeded() | AlreadyCaptured():
-                paid = payments.record(payment.id, Succeeded(found.intent))
-                give_back(order, paid, WORKER, now)
-                outbox.done(lease)
-            case Cancelled() | Declined():
-                payments.void(payment.id)
-                outbox.done(lease)
-            case NotFound() if payments.note_lookup(payment.id) >= VOID_LOOKS:
-                payments.void(payment.id)
-                outbox.done(lease)
-            case NotFound():
-                outbox.retry(lease, "the gateway does not know of it (yet)")
-            case NotSent():
-                outbox.retry(lease, found.reason, after=found.retry_after, counts=False)
-            case _:
-                outbox.retry(lease, getattr(found, "reason", type(found).__name__))
+        _undone(lease, lock(order.pk), payment, found)
+    crashpoints.reached("void.committed")
+
+
+def _undone(lease: Lease, order: Order, payment: PaymentView, found: LookupOutcome | CancelOutcome) -> None:
+    now = dbtime.read()
+    match found:
+        case Succeeded() | AlreadyCaptured():
+            bring_fact(order, payment, Succeeded(found.intent), WORKER, now)
+            outbox.done(lease)
+        case Unknown(others=others) if others:
+            bring_fact(order, payment, found, WORKER, now)
+            outbox.done(lease)
+        case Cancelled() | Declined():
+            _void_unless_paid(order, payment, now)
+            outbox.done(lease)
+        case NotFound() if payments.note_lookup(payment.id) >= VOID_LOOKS:
+            _void_unless_paid(order, payment, now)
+            outbox.done(lease)
+        case NotFound():
+            outbox.retry(
+                lease,
+                "the gateway does not know of it (yet)",
+                counts=False,
+                not_before=settings.HOLDFAST.void_look_seconds,
+            )
+        case NotSent() | Unknown():
+            hand_back(lease, found)
+        case _:
+            outbox.retry(lease, type(found).__name__)
+
+
+def _void_unless_paid(order: Order, payment: PaymentView, now: datetime) -> None:
+    """What the gateway told may be older than what somebody else has written down meanwhile."""
+    latest = payments.get(payment.id)
+    if latest.status == PaymentStatus.SUCCEEDED:
+        money_came(order, latest, WORKER, now)
+    else:
+        payments.void(payment.id)
 
 
 def deliver_refund(lease: Lease) -> None:
-    """Gives money back under a key that never changes."""
-    order, payment = _subject(lease)
-    if payment.status == PaymentStatus.REFUNDED or payment.intent is None:
+    """Gives the money of one intent back, under a key that never changes."""
+    order, payment = subject(lease)
+    intent = lease.payload.get("intent") or payment.intent
+    if not isinstance(intent, str) or not is_id(intent):
+        raise PoisonError("the refund names no intent")
+    whole = intent == payment.intent
+    if whole and payment.status == PaymentStatus.REFUNDED:
         with transaction.atomic():
             outbox.done(lease)
         return
-    outcome = payments.give_back(payment, Deadline.after_ms(settings.HOLDFAST.worker_budget_ms))
+    outcome = payments.give_back(payment, intent, Deadline.after_ms(settings.HOLDFAST.worker_budget_ms))
+    crashpoints.reached("refund.called")
     with transaction.atomic():
         order = lock(order.pk)
         now = dbtime.read()
         match outcome:
             case Refunded(refund=refund):
-                payments.refunded(payment.id, refund)
+                if whole:
+                    payments.refunded(payment.id, refund)
                 tell(order, "refunded", actor=WORKER, now=now, detail={"payment": payment.reference})
                 notify.promise(order, notify.REFUNDED, now)
                 outbox.done(lease)
             case RefundRefused(code=code):
                 outbox.dead(lease, f"the gateway refuses the refund: {code}")
-            case NotSent():
-                outbox.retry(lease, outcome.reason, after=outcome.retry_after, counts=False)
-            case Unknown():
-                outbox.retry(lease, outcome.reason)
+            case NotSent() | Unknown():
+                hand_back(lease, outcome)
+    crashpoints.reached("refund.committed")

@@ -21,6 +21,7 @@ from payments import queries as payments
 from payments.duty import AuditLine
 from payments.mode import Mode
 from payments.operations import PaymentView
+from payments.queries import MoneyCheckView
 from payments.replicas import BoardRow
 
 SOON = timedelta(minutes=10)
@@ -100,6 +101,7 @@ class Room:
     ending_count: int
     letters: list[LetterRow]
     letters_count: int
+    checks: list[MoneyCheckView]
     unknown: list[PaymentView]
     unknown_count: int
     rates: list[CurrencyOffer]
@@ -127,6 +129,7 @@ def read() -> Room:
         ending_count=ending.count(),
         letters=_letter_rows(letters[:SHOWN]),
         letters_count=len(letters),
+        checks=payments.open_checks(SHOWN),
         unknown=unknown[:SHOWN],
         unknown_count=len(unknown),
         rates=[offer for offer in queries.currency_offers() if _remarkable(offer)],

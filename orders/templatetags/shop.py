@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -12,11 +12,12 @@ from babel.dates import format_date, format_datetime
 from babel.numbers import format_currency, format_decimal
 from django import template
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import get_language
+from django.utils.translation import get_language, get_language_bidi
 
 from orders.currencies import exponent
 from orders.icons import drawing
 from orders.pricing import Money
+from orders.queries import CurrencyOffer
 from orders.states import OrderStatus
 from orders.wording import STATUS_WORDS, WORDS, Situation, Text, Words, decline_words, event_words
 
@@ -35,7 +36,9 @@ def money(value: Money) -> str:
     """An amount with the currency's own number of decimals."""
     places = exponent(value.currency)
     amount = Decimal(value.minor).scaleb(-places)
-    return format_currency(amount, value.currency, locale=_locale(), currency_digits=True)
+    text = format_currency(amount, value.currency, locale=_locale(), currency_digits=True)
+    # Isolated where writing runs from right to left, so that no sign of it changes sides.
+    return f"\N{FIRST STRONG ISOLATE}{text}\N{POP DIRECTIONAL ISOLATE}" if get_language_bidi() else text
 
 
 @register.filter
@@ -66,6 +69,12 @@ def moment(value: datetime) -> str:
 def named(names: Mapping[str, str]) -> str:
     """A product's name in the reader's language."""
     return names.get((get_language() or "en")[:2]) or names.get("en", "")
+
+
+@register.filter
+def missing(offers: Iterable[CurrencyOffer]) -> str:
+    """The currencies that are not offered now, in one line."""
+    return ", ".join(offer.code for offer in offers if not offer.offered)
 
 
 @register.filter

@@ -114,7 +114,7 @@ def test_an_open_breaker_defers_orders_by_itself_and_closes_again(
 
     tune(
         payment=replace(
-            settings.HOLDFAST.payment, breaker_window=2, breaker_min_calls=2, breaker_open_seconds=0.2
+            settings.HOLDFAST.payment, breaker_window=2, breaker_min_calls=2, breaker_open_seconds=60
         )
     )
     world.fault(world.gateway, DOWN)

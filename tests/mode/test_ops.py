@@ -10,7 +10,7 @@ from django.test import Client
 
 from orders.models import Order, OrderEvent, OutboxMessage, StockItem
 from orders.ops import charts
-from payments import mode
+from payments import dbtime, mode
 from payments.models import ModeChange, StaffAction
 from tests.neighbours import REFUSE
 from tests.world import Page, Shopper, World
@@ -228,6 +228,30 @@ def test_an_order_that_got_paid_while_the_form_stood_open_is_not_cancelled(
     assert answer.status == 409
     assert world.order().status == "PAID"
     assert "can no longer be cancelled" in duty.get(path).text
+
+
+def test_an_order_that_took_another_step_meanwhile_is_looked_at_again_first(
+    world: World, waiting: Order, duty: Staff
+) -> None:
+    """It still waits and could be cancelled, but not by somebody who saw it before the step."""
+    path = f"/ops/orders/{waiting.number}/cancel/"
+    old = duty.get(path).forms[path]
+    waiting.save()
+    assert duty.post(path, {**old, **STEP}, follow=False).status == 409
+    assert world.order().status == "AWAITING_PAYMENT"
+    assert duty.take(path).status == 302
+
+
+def test_a_letter_that_was_redriven_and_died_again_is_looked_at_again_first(
+    dead: OutboxMessage, duty: Staff
+) -> None:
+    for wish in ("redrive", "discard"):
+        path = f"/ops/letters/{dead.pk}/{wish}/"
+        old = duty.get(path).forms[path]
+        OutboxMessage.objects.filter(pk=dead.pk).update(finished_at=dbtime.read())
+        assert duty.post(path, {**old, **STEP}, follow=False).status == 409
+    dead.refresh_from_db()
+    assert dead.status == "DEAD"
 
 
 def test_a_dead_letter_is_redriven_once_and_delivered(

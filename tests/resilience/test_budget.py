@@ -36,8 +36,11 @@ def test_the_default_calls_fit_their_shares():
 @given(st.integers(50, 100_000), st.integers(1, 10), st.integers(0, 10_000))
 def test_attempts_and_pauses_always_fit_the_share(share, attempts, backoff):
     call = budget.call_budget(share, attempts, backoff)
-    assert call.worst_case_ms == attempts * call.call_ms + (attempts - 1) * call.pause_cap_ms <= share
-    assert (attempts - 1) * call.pause_cap_ms <= share / 4
+    pauses = budget.doubling_pauses_ms(attempts, call.first_pause_ms)
+    assert call.worst_case_ms == budget.worst_case_ms(attempts, call.call_ms, pauses) <= share
+    assert sum(pauses) <= share / 4
+    assert call.pause_cap_ms == max(pauses, default=0)
+    assert call.first_pause_ms <= backoff
     assert 1 <= call.connect_ms <= min(150, call.call_ms)
     assert call.pool_wait_ms <= call.call_ms
 
@@ -76,6 +79,10 @@ def test_five_second_timeouts_with_three_attempts_and_doubling_pauses_hold_720_t
     worst = budget.worst_case_ms(attempts=3, timeout_ms=5000, pauses_ms=pauses)
     assert (pauses, worst) == ([1000, 2000], 18_000)
     assert budget.threads_held(40, worst / 1000) == 720
+    # The same numbers come out of a share of 18 s.
+    call = budget.call_budget(18_000, attempts=3, backoff_ms=1000)
+    assert (call.call_ms, call.first_pause_ms, call.pause_cap_ms) == (5000, 1000, 2000)
+    assert call.worst_case_ms == worst
     assert budget.rps_sustained(200, worst / 1000) == pytest.approx(11.1, abs=0.02)
 
 

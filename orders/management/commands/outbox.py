@@ -49,7 +49,8 @@ class Command(BaseCommand):
         for name, value in figures.items():
             self.stdout.write(
                 f"{name}: {value['pending']} pending, oldest {value['oldest_seconds']:.0f} s, "
-                f"{value['dead']} dead letters"
+                f"late by {value['late_seconds']:.0f} s, {value['dead']} dead letters, "
+                f"oldest {value['oldest_dead_seconds']:.0f} s"
             )
 
     def _list(self, options: dict[str, Any]) -> None:
@@ -66,14 +67,15 @@ class Command(BaseCommand):
     def _redrive(self, options: dict[str, Any]) -> None:
         if bool(options["ids"]) == options["all"]:
             raise CommandError("name the dead letters, or give --all")
-        ids = [letter.id for letter in outbox.dead_letters() if options["all"] or letter.id in options["ids"]]
+        letters = outbox.dead_letters(limit=None)
+        ids = [letter.id for letter in letters if options["all"] or letter.id in options["ids"]]
         if not options["dry_run"]:
             steps.redrive_many(ids, rate=options["rate"], actor=_actor(), reason=options["reason"])
         done = "would be redriven" if options["dry_run"] else "redriven"
         self.stdout.write(json.dumps({"redriven": ids}) if options["json"] else f"{len(ids)} {done}")
 
     def _discard(self, options: dict[str, Any]) -> None:
-        letters = {letter.id: letter for letter in outbox.dead_letters()}
+        letters = {letter.id: letter for letter in outbox.dead_letters(limit=None)}
         for number in options["ids"]:
             if number not in letters:
                 raise CommandError(f"{number} is not a dead letter")

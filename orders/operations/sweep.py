@@ -1,0 +1,118 @@
+"""The sweep for the stuck: nothing may wait with nobody trying, whatever happened to its message.
+
+Every promise is written together with its cause, so this finds nothing unless a person, a restore or a
+fault took a message away. What it finds it promises again, and says so loudly.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+
+from django.db import transaction
+
+from orders import outbox
+from orders.models import Order, OutboxMessage
+from orders.operations.pay import promise_charge
+from orders.operations.settle import money_came, promise_check, promise_void
+from orders.operations.steps import CLOCK, lock
+from orders.states import HOLDING, OrderStatus
+from payments import dbtime, queries
+from payments import operations as payments
+from payments.operations import PaymentView
+from payments.states import PaymentStatus
+
+logger = logging.getLogger(__name__)
+
+_CHARGES = (OrderStatus.PLACED, OrderStatus.AWAITING_PAYMENT)
+_ENDED = (OrderStatus.CANCELLED, OrderStatus.DECLINED)
+LOOK_BACK = timedelta(days=2)
+"""How long after its end an order is still looked at."""
+
+
+def sweep(limit: int = 500) -> int:
+    """Promises again what waits with nobody trying; returns how much that was."""
+    return sum(_repair(order_id) for order_id in _suspects(limit)) + _bury_strays()
+
+
+def _suspects(limit: int) -> Iterator[int]:
+    """Orders that may need help: a look without locks."""
+    open_messages = OutboxMessage.objects.filter(status__in=["PENDING", "DEAD"], order__isnull=False)
+    charged = open_messages.filter(kind=outbox.CHARGE).values("order")
+    yield from (
+        Order.objects.filter(status__in=_CHARGES).exclude(pk__in=charged).values_list("pk", flat=True)[:limit]
+    )
+    checked = open_messages.filter(kind=outbox.CHECK).values("order")
+    yield from (
+        Order.objects.filter(status=OrderStatus.ACTION_REQUIRED)
+        .exclude(pk__in=checked)
+        .values_list("pk", flat=True)[:limit]
+    )
+    undone = open_messages.filter(kind__in=[outbox.VOID, outbox.REFUND]).values("order")
+    since = dbtime.read() - LOOK_BACK
+    ended = dict(
+        Order.objects.filter(status__in=_ENDED, updated_at__gt=since)
+        .exclude(pk__in=undone)
+        .values_list("number", "pk")
+    )
+    settled = {PaymentStatus.DECLINED, PaymentStatus.VOIDED, PaymentStatus.REFUNDED}
+    loose = {key for key, payment in queries.payments_of(ended) if payment.status not in settled}
+    yield from (ended[key] for key in sorted(loose)[:limit])
+
+
+def _repair(order_id: int) -> int:
+    with transaction.atomic():
+        order = lock(order_id)
+        missing = _missing(order)
+        if not missing:
+            return 0
+        now = dbtime.read()
+        payment = payments.latest(order.number)
+        if order.status in _CHARGES:
+            promise_charge(order, payment, now, None, again=True)
+        elif order.status == OrderStatus.ACTION_REQUIRED:
+            promise_check(order, payment, f"check:{payment.id}", now)
+        else:
+            for loose in missing:
+                _tie_up(order, loose)
+    logger.error("stuck work picked up", extra={"order": order.number, "status": str(order.status)})
+    return 1
+
+
+def _missing(order: Order) -> list[PaymentView]:
+    """The payments of a locked order that wait with nobody trying."""
+    messages = OutboxMessage.objects.filter(order=order, status__in=["PENDING", "DEAD"])
+    if OrderStatus(order.status) in HOLDING:
+        kind = outbox.CHECK if order.status == OrderStatus.ACTION_REQUIRED else outbox.CHARGE
+        return [] if messages.filter(kind=kind).exists() else [payments.latest(order.number)]
+    if messages.filter(kind__in=[outbox.VOID, outbox.REFUND]).exists() or order.status not in _ENDED:
+        return []
+    settled = {PaymentStatus.DECLINED, PaymentStatus.VOIDED, PaymentStatus.REFUNDED}
+    return [p for _, p in queries.payments_of([order.number]) if p.status not in settled]
+
+
+def _tie_up(order: Order, payment: PaymentView) -> None:
+    now = dbtime.read()
+    if payment.status == PaymentStatus.SUCCEEDED:
+        money_came(order, payment, CLOCK, now)
+    elif payment.status == PaymentStatus.NEW:
+        payments.void(payment.id)
+    else:
+        promise_void(order, payment, now, timedelta(0))
+
+
+def _bury_strays() -> int:
+    """Messages for a destination that nobody serves go to the dead letters, where people see them."""
+    strays = OutboxMessage.objects.filter(status="PENDING").exclude(
+        destination__in=sorted(set(outbox.DESTINATIONS.values()))
+    )
+    count = strays.update(
+        status=OutboxMessage.Status.DEAD,
+        finished_at=dbtime.Now(),
+        lease_token=None,
+        last_error="nobody serves this destination",
+    )
+    if count:
+        logger.error("dead letter", extra={"count": count, "reason": "nobody serves this destination"})
+    return count

@@ -1,0 +1,53 @@
+"""Money checks: what the machines could not settle about money, for a person to look at.
+
+A check is opened with the dead letter or the event that caused it, in the same transaction. It closes by
+itself when the payment comes to a certain end after all, or by a person who says what was found.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django.db.models import Q
+
+from payments import dbtime
+from payments.models import MoneyCheck, Payment
+from payments.states import OPEN
+
+logger = logging.getLogger(__name__)
+
+SYSTEM = "system"
+
+
+def open_check(subject: str, reason: str, *, order_key: str = "") -> bool:
+    """Puts a case before staff; False if one with this subject is open. Call inside a transaction.
+
+    `subject` is the payment's reference or, for money without an order, the gateway's id of it.
+    """
+    check = MoneyCheck(order_key=order_key, subject=subject, reason=reason[:200], opened_at=dbtime.read())
+    before = MoneyCheck.objects.filter(subject=subject, closed_at__isnull=True).exists()
+    MoneyCheck.objects.bulk_create([check], ignore_conflicts=True)
+    if not before:
+        logger.error("money check", extra={"subject": subject, "order": order_key, "reason": reason})
+    return not before
+
+
+def close_if_settled(order_key: str) -> None:
+    """Closes an order's checks once none of its payments is open. Call inside a transaction."""
+    if not Payment.objects.filter(order_key=order_key, status__in=sorted(OPEN)).exists():
+        _close(Q(order_key=order_key), SYSTEM, "came to a certain end")
+
+
+def close_check(check_id: int, actor: str, note: str) -> bool:
+    """A person has looked. False if it was closed before. Raises ValueError without a note."""
+    if not note.strip():
+        raise ValueError("a money check is closed with a note on what was found")
+    closed = _close(Q(pk=check_id), actor, note.strip())
+    if closed:
+        logger.warning("money check closed", extra={"check": check_id, "actor": actor})
+    return bool(closed)
+
+
+def _close(which: Q, actor: str, note: str) -> int:
+    rows = MoneyCheck.objects.filter(which, closed_at__isnull=True)
+    return rows.update(closed_at=dbtime.Now(), closed_by=actor[:150], note=note[:500])
