@@ -12,6 +12,7 @@ from orders.operations import quoting, sweep, undo
 from payments import mode, probing, throttle
 from payments import operations as payments
 from resilience.deadline import own_deadline
+from resilience.stopping import FAMILY, Stage
 
 DRAIN_SECONDS = 20.0
 """How long one tick keeps draining payments before it lets the next one take over."""
@@ -24,7 +25,7 @@ def drain(destination: str) -> int:
     """Delivers what is due for one destination, one message at a time, until nothing is left."""
     delivered = 0
     end = time.monotonic() + (DRAIN_SECONDS if destination == outbox.PAYMENT else MAIL_SECONDS)
-    while time.monotonic() < end:
+    while time.monotonic() < end and FAMILY.now is Stage.SERVING:
         if destination == outbox.PAYMENT and payments.paused_for():
             throttle.restart(throttle.REPLAY)
             break
