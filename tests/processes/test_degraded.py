@@ -35,10 +35,11 @@ _SHORT = {
     "WORKER_BUDGET_MS": "1000",
     "REPLAY_RATE": "10",
     "REPLAY_RAMP_SECONDS": "2",
-    # Four servers, two workers and the buyers share few cores; how long a checkout takes is another test.
-    "CHECKOUT_BUDGET_MS": "3000",
-    "OWN_WORK_MS": "1500",
-    "INLINE_LEASE_SECONDS": "4",
+    # Four servers, two workers and the buyers share few cores; how long a checkout takes is another test. A call
+    # cut short by our own slowness says nothing about the gateway, so there has to be time to spare.
+    "CHECKOUT_BUDGET_MS": "6000",
+    "OWN_WORK_MS": "4000",
+    "INLINE_LEASE_SECONDS": "7",
 }
 
 
@@ -59,7 +60,7 @@ class Buyers:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(20)
-        self._pool.shutdown()
+        self._pool.shutdown(cancel_futures=True)
 
     def _run(self) -> None:
         number = 0
@@ -122,9 +123,10 @@ def effective(stack: Stack) -> str:
 
 
 def until(stack: Stack, wanted: str, seconds: float) -> None:
-    eventually(lambda: effective(stack) == wanted, seconds, f"not {wanted} but {effective(stack)}")
+    eventually(lambda: effective(stack) == wanted, seconds, f"not {wanted}")
 
 
+@pytest.mark.timeout(240)
 def test_a_hung_gateway_degrades_the_shop_and_its_return_brings_it_back_gently(
     stack: Stack, neighbours: Neighbourhood
 ) -> None:
@@ -135,7 +137,7 @@ def test_a_hung_gateway_degrades_the_shop_and_its_return_brings_it_back_gently(
             eventually(lambda: stack.orders().get("PAID", 0) >= 5, 30)
             neighbours.fault(neighbours.gateway, HANG)
             timeline.say("gateway hangs")
-            until(stack, "DEGRADED", AFTER_OPEN + 30)
+            until(stack, "DEGRADED", AFTER_OPEN + 45)
             timeline.say("DEGRADED")
             took = _from_quorum_to_entry(stack)
             assert took <= AFTER_OPEN + 5, f"{took:.1f} s"
