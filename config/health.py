@@ -9,6 +9,8 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
+from resilience.stopping import FAMILY, Stage
+
 _started = threading.Event()
 
 
@@ -18,7 +20,9 @@ def live(request: HttpRequest) -> HttpResponse:
 
 
 def ready(request: HttpRequest) -> HttpResponse:
-    """This instance may get traffic: it saw the migrations applied once. Neighbours do not matter."""
+    """This instance may get traffic: it saw the migrations applied once, and nobody told it to stop."""
+    if FAMILY.now is not Stage.SERVING:
+        return JsonResponse({"status": "stopping"}, status=503)
     if not _started.is_set() and not _migrations_applied():
         return JsonResponse({"status": "starting"}, status=503)
     _started.set()

@@ -72,9 +72,9 @@ def named(names: Mapping[str, str]) -> str:
 
 
 @register.filter
-def missing(offers: Iterable[CurrencyOffer]) -> str:
-    """The currencies that are not offered now, in one line."""
-    return ", ".join(offer.code for offer in offers if not offer.offered)
+def missing(offers: Iterable[CurrencyOffer]) -> list[str]:
+    """The currencies that are not offered now."""
+    return [offer.code for offer in offers if not offer.offered]
 
 
 @register.filter
