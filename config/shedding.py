@@ -23,8 +23,8 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 _PRIORITIES = (
     # People on duty get in when it matters most; probes must never wait.
     (("/health/", "/metrics", "/ops/", "/admin/", "/_demo/"), Priority.PROBE),
-    # Money under way, and what an order page needs to be read.
-    (("/orders/", "/account/orders/", "/payments/", "/static/"), Priority.PAYING),
+    # Money under way, what an order page needs to be read, and the log-in that leads to either.
+    (("/orders/", "/account/", "/payments/", "/static/"), Priority.PAYING),
     (("/checkout/", "/cart/"), Priority.CHECKOUT),
 )
 _SECONDS_BETWEEN_LINES = 10.0

@@ -106,13 +106,9 @@ def test_two_hundred_clients_and_hung_neighbours_take_neither_probes_nor_orders_
 
 def test_a_refusal_costs_less_than_a_tenth_of_a_second(stack: Stack, neighbours: Neighbourhood) -> None:
     """All places are taken by checkouts that wait for the gateway; nobody else needs the processor."""
-    base = stack.web(
-        WEB_WORKERS="1",
-        WEB_THREADS="4",
-        CHECKOUT_BUDGET_MS="20000",
-        INLINE_LEASE_SECONDS="30",
-        PAYMENT_BULKHEAD="20",
-    )
+    bulkheads = {f"{name}_BULKHEAD": "3" for name in ("PAYMENT", "CATALOG", "RATES")}
+    patient = {"CHECKOUT_BUDGET_MS": "20000", "INLINE_LEASE_SECONDS": "30"}
+    base = stack.web(WEB_WORKERS="1", WEB_THREADS="4", **patient, **bulkheads)
     buyers = [Browser(base) for _ in range(3)]
     forms = []
     for buyer in buyers:
