@@ -33,7 +33,7 @@ _CALL_MS = 1000
 
 
 @dataclass
-class Dependency(HealthCheck):
+class Dependency(HealthCheck):  # type: ignore[misc]  # the library is not typed
     """One dependency, by the name that people know. `flight` raises when it does not work."""
 
     name: str
@@ -63,7 +63,7 @@ class _Down(Exception):
     """Found not to work. The text is shown."""
 
 
-class DependenciesView(HealthCheckView):
+class DependenciesView(HealthCheckView):  # type: ignore[misc]
     """`/health/dependencies/`: 200 or 503, JSON; `?format=text` and `?format=openmetrics` too."""
 
     http_method_names = ["get", "head"]
@@ -103,7 +103,7 @@ def _all() -> list[Dependency]:
 
 def _database() -> None:
     """Not through the pool, whose state is not the question, and never kept."""
-    database = settings.DATABASES["default"]
+    database: dict[str, Any] = settings.DATABASES["default"]
     with psycopg.connect(
         dbname=database["NAME"],
         user=database["USER"],
