@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from csp.constants import NONE, SELF
 from django.utils.translation import gettext_lazy as _
 
 from config.environment import Reader, database_settings, read_holdfast
@@ -19,11 +20,13 @@ if ENVIRONMENT not in {"production", "demo", "test"}:
 PRODUCTION = ENVIRONMENT == "production"
 
 SECRET_KEY = _env.text("SECRET_KEY")
+if PRODUCTION and 0 < len(SECRET_KEY) < 50:
+    _env.problems.append("SECRET_KEY must have at least 50 characters.")
 DEBUG = False
 HOLDFAST_HOME = Path(_env.text("HOLDFAST_HOME", str(BASE_DIR / ".holdfast")))
 HOLDFAST = read_holdfast(_env)
 PAYMENT_API_KEY = _env.text("PAYMENT_API_KEY")
-PAYMENT_WEBHOOK_SECRET = _env.text("PAYMENT_WEBHOOK_SECRET", "")
+PAYMENT_WEBHOOK_SECRET = _env.text("PAYMENT_WEBHOOK_SECRET", None if PRODUCTION else "")
 
 ALLOWED_HOSTS = _env.words("ALLOWED_HOSTS", "" if PRODUCTION else "localhost,127.0.0.1,[::1],testserver")
 CSRF_TRUSTED_ORIGINS = _env.words("CSRF_TRUSTED_ORIGINS")
@@ -50,6 +53,7 @@ MIDDLEWARE = [
     "config.middleware.ProbeMiddleware",
     "config.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
     "config.shedding.SheddingMiddleware",
     "django.middleware.gzip.GZipMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -144,6 +148,21 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "strict-origin"
 # The demo page shows the shop inside itself.
 X_FRAME_OPTIONS = "SAMEORIGIN" if ENVIRONMENT == "demo" else "DENY"
+# Nothing of ours stands inside a page: no script, no style, and nothing comes from elsewhere.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF],
+        "connect-src": [SELF],
+        "font-src": [SELF],
+        "form-action": [SELF],
+        "frame-src": [SELF] if ENVIRONMENT == "demo" else [NONE],
+        "frame-ancestors": [SELF] if ENVIRONMENT == "demo" else [NONE],
+        "base-uri": [NONE],
+    }
+}
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PRODUCTION
 SECURE_SSL_REDIRECT = PRODUCTION

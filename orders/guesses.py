@@ -1,4 +1,4 @@
-"""Wrong links to orders, counted by the address they come from: nobody tries keys by the thousand."""
+"""Wrong links to orders and tries to log in, counted by the address they come from: nobody guesses by the thousand."""
 
 from __future__ import annotations
 
@@ -52,3 +52,6 @@ class GuessLimit:
 
 
 WRONG_LINKS: Final = GuessLimit(burst=60, per_second=1)
+
+LOG_INS: Final = GuessLimit(burst=30, per_second=0.5)
+"""Tries to log in, right or wrong: counted before a password is looked at, which costs us far more than the asker."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orders.guesses import WRONG_LINKS
+from orders.guesses import LOG_INS, WRONG_LINKS
 from tests.world import Shopper, World
 
 
@@ -16,6 +16,7 @@ from tests.world import Shopper, World
 def world(transactional_db: None) -> Iterator[World]:
     """A shop with stock and healthy neighbours; afterwards every invariant must hold."""
     WRONG_LINKS.forget()
+    LOG_INS.forget()
     world = World()
     world.open_shop()
     yield world
