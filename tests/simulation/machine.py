@@ -42,11 +42,19 @@ PAUSES = st.sampled_from([1, 6, 31, 61, 61, 400, 1000, 4000])
 POINTS = st.sampled_from(sorted(crashpoints.POINTS))
 UNITS = 12
 SKU = "SIM-1"
-_TABLES = (
-    "orders_outboxmessage orders_orderevent orders_reservation orders_orderline orders_order"
-    " orders_stockitem orders_idempotencyrecord payments_payment payments_webhookreceipt payments_moneycheck"
-    " payments_throttle"
-).split()
+_TABLES = [
+    "orders_outboxmessage",
+    "orders_orderevent",
+    "orders_reservation",
+    "orders_orderline",
+    "orders_order",
+    "orders_stockitem",
+    "orders_idempotencyrecord",
+    "payments_payment",
+    "payments_webhookreceipt",
+    "payments_moneycheck",
+    "payments_throttle",
+]
 steps: Counter[str] = Counter()
 """What all runs of this process did, by kind."""
 
