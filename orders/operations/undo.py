@@ -59,6 +59,7 @@ def cancel(order_id: int, actor: str, reason: str) -> OrderStatus:
     with transaction.atomic():
         order = lock(order_id)
         status = _end(order, OrderAction.CANCEL, actor, reason, dbtime.read())
+        crashpoints.reached("cancel.written")
     crashpoints.reached("cancel.committed")
     return status
 

@@ -42,7 +42,7 @@ PAUSES = st.sampled_from([1, 6, 31, 61, 61, 400, 1000, 4000])
 POINTS = st.sampled_from(sorted(crashpoints.POINTS))
 UNITS = 12
 SKU = "SIM-1"
-_TABLES = [
+_TABLES = (
     "orders_outboxmessage",
     "orders_orderevent",
     "orders_reservation",
@@ -54,7 +54,7 @@ _TABLES = [
     "payments_webhookreceipt",
     "payments_moneycheck",
     "payments_throttle",
-]
+)
 steps: Counter[str] = Counter()
 """What all runs of this process did, by kind."""
 
