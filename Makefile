@@ -27,6 +27,15 @@ test: check  ## checks, then the whole suite
 smoke: $(VENV)/demo.installed  ## one incident from order to audit in under a minute
 	@exec $(BIN)/python -m sandbox.smoke
 
+bench: $(VENV)-bench/bench.installed  ## benchmarks beside peers and floors, into docs/reference/
+	@$(VENV)-bench/bin/python -m bench
+
+$(VENV)-bench/bench.installed: requirements/bench.txt
+	@test -x $(VENV)-bench/bin/python || $(PYTHON) -m venv $(VENV)-bench
+	@echo "installing bench"
+	@$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
 check: $(VENV)/dev.installed  ## static checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -36,4 +45,4 @@ check: $(VENV)/dev.installed  ## static checks
 	$(CHECK_ENV) $(BIN)/python manage.py makemigrations --check --dry-run
 
 clean:
-	rm -rf $(VENV) .holdfast
+	rm -rf $(VENV) $(VENV)-bench .holdfast

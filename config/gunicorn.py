@@ -1,31 +1,58 @@
-"""gunicorn's configuration: threads, bounded queues, its own port on every worker process."""
+"""gunicorn's configuration: threads, bounded queues, its own port on every worker process, an orderly end."""
 
+import math
 import os
+import socket
+import struct
+import sys
 from typing import Any
+
+from config.draining import MasterDrain, WorkerDrain, close_politely
+from config.environment import ConfigurationError, Reader
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+# A web process keeps its connections ready; a burst after a quiet time shall not wait for handshakes.
+os.environ.setdefault("DATABASE_POOL_MIN", str(Reader(os.environ).integer("WEB_THREADS", 16) // 2))
+
+try:
+    # All that is wrong with the environment is said once, by the master, before any worker is started.
+    from config import settings
+except ConfigurationError as error:
+    sys.exit(str(error))
 
 bind = f"{os.environ.get('HOST', '127.0.0.1')}:{os.environ.get('PORT', '8000')}"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
 worker_class = "gthread"
-threads = int(os.environ.get("WEB_THREADS", "16"))
-# A web process keeps its connections ready; a burst after a quiet time shall not wait for handshakes.
-os.environ.setdefault("DATABASE_POOL_MIN", str(threads // 2))
+# As many as may be in work, and some that only answer probes and say "later" to the rest.
+threads = settings.HOLDFAST.web_threads + settings.HOLDFAST.spare_threads
 reuse_port = True
 control_socket_disable = True
 # Longer than the idle time of usual proxies and browsers: whoever closes first loses the race for a new request.
 keepalive = 75
 timeout = 60
-graceful_timeout = 20
-backlog = int(os.environ.get("WEB_BACKLOG", "256"))
+graceful_timeout = math.ceil(settings.HOLDFAST.grace_seconds)
+SILENCE_SECONDS = 5
+backlog = settings.HOLDFAST.web_backlog
 accesslog = None
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
 
 
 def on_starting(server: Any) -> None:
     """In the master, before any worker: a sentence and an end, not workers that die and are replaced."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from config.checks import insist
 
     insist()
+
+
+def post_fork(arbiter: Any, worker: Any) -> None:
+    """A client that stops in the middle of a request loses its thread: accepted sockets inherit this bound."""
+    for listener in worker.sockets:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENCE_SECONDS, 0))
+
+
+def when_ready(arbiter: Any) -> None:
+    """The master has its signal handlers: ours takes SIGTERM."""
+    MasterDrain(arbiter, settings.HOLDFAST.drain_seconds).install()
 
 
 def post_worker_init(worker: Any) -> None:
@@ -33,4 +60,9 @@ def post_worker_init(worker: Any) -> None:
     from payments import reporter
     from payments.controller import WEB
 
+    WorkerDrain(worker).install()
     reporter.start(WEB)
+
+
+def pre_request(worker: Any, request: Any) -> None:
+    close_politely(request)

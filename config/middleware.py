@@ -16,7 +16,8 @@ from django.utils.translation import gettext as _
 from psycopg_pool import PoolTimeout
 
 from config import health
-from resilience.deadline import HEADER, Deadline, use_deadline
+from config.deadlines import within
+from resilience.deadline import HEADER, Deadline
 from resilience.http import request_id
 
 logger = logging.getLogger(__name__)
@@ -81,14 +82,14 @@ class NoStoreMiddleware:
 
 
 class DeadlineMiddleware:
-    """Starts the clock of the response budget; an earlier deadline of the caller wins."""
+    """Starts the clock of the response budget, for the database too; an earlier deadline of the caller wins."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         budget = settings.HOLDFAST.checkout_budget_ms
-        with use_deadline(Deadline.after_ms(budget, incoming=request.headers.get(HEADER))):
+        with within(Deadline.after_ms(budget, incoming=request.headers.get(HEADER))):
             return self._get_response(request)
 
 

@@ -1,4 +1,4 @@
-"""Wrong links to orders, counted by the address they come from: nobody looks up keys by the thousand."""
+"""Wrong links to orders, counted by the address they come from: nobody tries keys by the thousand."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from resilience.clock import SYSTEM_CLOCK, Clock
 class GuessLimit:
     """So many wrong tries at once, then `per_second` more; other addresses are not affected. Thread-safe.
 
-    Kept in this process, for the `most` addresses that guessed last: it bounds work, and the keys
-    themselves are far too long to be guessed.
+    Kept in this process, for the `most` addresses that guessed last: it tells a program that tries links
+    to stop. What keeps orders apart is that their keys are far too long to be guessed.
     """
 
     def __init__(
@@ -30,17 +30,17 @@ class GuessLimit:
         """Seconds after which one more try is looked at."""
         return max(1, round(1 / self._per_second))
 
-    def too_many(self, address: str) -> bool:
+    def count(self, address: str) -> bool:
+        """One wrong try more; False when it is one too many, which uses up nothing."""
         with self._lock:
-            return self._used(address) > self._burst - 1
-
-    def count(self, address: str) -> None:
-        """One wrong try more."""
-        with self._lock:
-            self._tries[address] = (self._used(address) + 1, self._clock.monotonic())
+            used = self._used(address)
+            if used > self._burst - 1:
+                return False
+            self._tries[address] = (used + 1, self._clock.monotonic())
             self._tries.move_to_end(address)
             while len(self._tries) > self._most:
                 self._tries.popitem(last=False)
+            return True
 
     def forget(self) -> None:
         with self._lock:

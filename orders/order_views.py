@@ -24,20 +24,19 @@ from payments.states import IllegalTransitionError
 
 
 def _counted(view: Callable[[HttpRequest, str], HttpResponse]) -> Callable[[HttpRequest, str], HttpResponse]:
-    """Looks up no link for an address that has sent too many wrong ones."""
+    """Answers 429 to an address that sends too many wrong links. Right ones always open: somebody behind the
+    same address may own them."""
 
     @wraps(view)
     def counted(request: HttpRequest, token: str) -> HttpResponse:
-        address = address_of(request)
-        if WRONG_LINKS.too_many(address):
-            response = render(request, "orders/too_many.html", status=429)
-            response["Retry-After"] = str(WRONG_LINKS.retry_after)
-            return response
         try:
             return view(request, token)
         except Http404:
-            WRONG_LINKS.count(address)
-            raise
+            if WRONG_LINKS.count(address_of(request)):
+                raise
+        response = render(request, "orders/too_many.html", status=429)
+        response["Retry-After"] = str(WRONG_LINKS.retry_after)
+        return response
 
     return counted
 

@@ -8,6 +8,7 @@ from datetime import date, datetime, timedelta
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import QuerySet
 
 from orders.models import Cart, Order, ProductSnapshot, RateRecord
 from orders.pricing import Money, Rate, unit_price
@@ -31,36 +32,41 @@ class CartItem:
 
 @dataclass(frozen=True)
 class CartView:
-    """A basket; `owner` is what ties a submitted form to it."""
+    """A basket; `owner` is what ties a submitted form to it, `read_at` when it was like this."""
 
     id: int
     owner: str
     currency: str
     lines: tuple[CartItem, ...]
+    read_at: datetime
 
     @property
     def units(self) -> int:
         return sum(line.quantity for line in self.lines)
 
 
-def cart_view(cart: Cart | None) -> CartView | None:
-    if cart is None:
+_CART_FIELDS = ("pk", "token", "currency", "read_at")
+_LINE_FIELDS = ("pk", "sku", "quantity", "names", "price_minor", "priced_at")
+
+
+def cart_view(carts: QuerySet[Cart]) -> CartView | None:
+    """The one basket among `carts`, if any. One query brings its lines and the database's time along."""
+    timed = carts.annotate(read_at=dbtime.Now()).order_by("lines__pk")
+    rows = list(timed.values_list(*_CART_FIELDS, *(f"lines__{field}" for field in _LINE_FIELDS)))
+    if not rows:
         return None
-    lines = tuple(
-        CartItem(line.pk, line.sku, line.quantity, line.names, line.price_minor, line.priced_at)
-        for line in cart.lines.all()
-    )
-    return CartView(cart.pk, cart.token, cart.currency, lines)
+    pk, token, currency, read_at = rows[0][: len(_CART_FIELDS)]
+    lines = tuple(CartItem(*row[len(_CART_FIELDS) :]) for row in rows if row[len(_CART_FIELDS)] is not None)
+    return CartView(pk, token, currency, lines, read_at)
 
 
 def find_cart(token: str | None, user_id: int | None) -> CartView | None:
     """The basket of a user, or of a guest's cookie."""
-    carts = Cart.objects.prefetch_related("lines")
     if user_id is not None:
-        return cart_view(carts.filter(user_id=user_id).first())
+        return cart_view(Cart.objects.filter(user_id=user_id))
     if not token:
         return None
-    return cart_view(carts.filter(token=token, user__isnull=True).first())
+    return cart_view(Cart.objects.filter(token=token, user__isnull=True))
 
 
 def rate_of_record(record: RateRecord, now: datetime) -> Rate:

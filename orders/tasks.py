@@ -11,7 +11,8 @@ from orders import housekeeping, outbox
 from orders.operations import quoting, sweep, undo
 from payments import mode, probing, throttle
 from payments import operations as payments
-from resilience.deadline import Deadline
+from resilience.deadline import own_deadline
+from resilience.stopping import FAMILY, Stage
 
 DRAIN_SECONDS = 20.0
 """How long one tick keeps draining payments before it lets the next one take over."""
@@ -24,7 +25,7 @@ def drain(destination: str) -> int:
     """Delivers what is due for one destination, one message at a time, until nothing is left."""
     delivered = 0
     end = time.monotonic() + (DRAIN_SECONDS if destination == outbox.PAYMENT else MAIL_SECONDS)
-    while time.monotonic() < end:
+    while time.monotonic() < end and FAMILY.now is Stage.SERVING:
         if destination == outbox.PAYMENT and payments.paused_for():
             throttle.restart(throttle.REPLAY)
             break
@@ -66,10 +67,10 @@ def purge_old() -> int:
 @shared_task
 def refresh_rates() -> bool:
     """Asks for exchange rates ahead of need."""
-    return quoting.refresh_rates(Deadline.after_ms(settings.HOLDFAST.worker_budget_ms))
+    return quoting.refresh_rates(own_deadline(settings.HOLDFAST.worker_budget_ms))
 
 
 @shared_task
 def refresh_catalog() -> bool:
     """Asks for the catalog's list ahead of need."""
-    return quoting.refresh_catalog(Deadline.after_ms(settings.HOLDFAST.worker_budget_ms))
+    return quoting.refresh_catalog(own_deadline(settings.HOLDFAST.worker_budget_ms))

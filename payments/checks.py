@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from django.db.models import Q
+from django.db.models import Exists, Q
 
 from payments import dbtime
 from payments.models import MoneyCheck, Payment
@@ -34,8 +34,8 @@ def open_check(subject: str, reason: str, *, order_key: str = "") -> bool:
 
 def close_if_settled(order_key: str) -> None:
     """Closes an order's checks once none of its payments is open. Call inside a transaction."""
-    if not Payment.objects.filter(order_key=order_key, status__in=sorted(OPEN)).exists():
-        _close(Q(order_key=order_key), SYSTEM, "came to a certain end")
+    still_open = Payment.objects.filter(order_key=order_key, status__in=sorted(OPEN))
+    _close(Q(~Exists(still_open), order_key=order_key), SYSTEM, "came to a certain end")
 
 
 def close_check(check_id: int, actor: str, note: str) -> bool:

@@ -7,7 +7,7 @@ any transaction. Outcomes go back to the caller as values.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import assert_never
 from uuid import UUID
@@ -79,13 +79,21 @@ def view(payment: Payment) -> PaymentView:
 
 
 def create(
-    order_key: str, amount_minor: int, currency: str, method: str, *, return_url: str, started: bool
+    order_key: str,
+    amount_minor: int,
+    currency: str,
+    method: str,
+    *,
+    return_url: str,
+    started: bool,
+    made_at: datetime | None = None,
 ) -> PaymentView:
     """A new payment of an order. `started` when the caller goes on to call the gateway at once.
 
+    `made_at` tells the time of an order that was made in this transaction, so it has no earlier payment.
     The database refuses a second open payment of the same order.
     """
-    number = Payment.objects.filter(order_key=order_key).count() + 1
+    number = 1 if made_at else Payment.objects.filter(order_key=order_key).count() + 1
     payment = Payment(
         order_key=order_key,
         number=number,
@@ -95,10 +103,11 @@ def create(
         method=method,
         return_url=return_url,
         status=PaymentStatus.PROCESSING if started else PaymentStatus.NEW,
-        key_used_at=dbtime.read() if started else None,
+        key_used_at=(made_at or dbtime.read()) if started else None,
     )
     payment.save(force_insert=True)
-    return view(payment)
+    # Who has just made a payment need not ask how old its key is.
+    return replace(view(payment), key_used_at=None)
 
 
 def latest(order_key: str) -> PaymentView:

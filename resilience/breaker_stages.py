@@ -16,7 +16,7 @@ from resilience.breaker_policy import State, Trigger
 from resilience.counter import Counter
 from resilience.errors import BreakerOpen, ClientError, is_local_refusal
 from resilience.events import Event, EventKind
-from resilience.window import FAILED, GOOD, SLOW, Counts, CountWindow, TimeWindow, Window
+from resilience.window import FAILED, SLOW, Counts, CountWindow, TimeWindow, Window
 
 if TYPE_CHECKING:
     from resilience.breaker import CircuitBreaker
@@ -27,11 +27,10 @@ _NOTHING = Counts(0, 0, 0)
 class Stage:
     """What all stages have in common.
 
-    `due`: monotonic seconds; `generation`: counts the stages of a breaker.
+    `due`: monotonic seconds; `generation`: counts the stages of a breaker; `refuses_all`: nobody may enter.
     """
 
-    __slots__ = ("breaker", "due", "generation", "since", "state")
-    refuses_all = False
+    __slots__ = ("breaker", "due", "generation", "refuses_all", "since", "state")
 
     def __init__(self, breaker: CircuitBreaker, state: State, generation: int, since: float) -> None:
         self.breaker = breaker
@@ -39,6 +38,7 @@ class Stage:
         self.generation = generation
         self.since = since
         self.due = math.inf
+        self.refuses_all = False
 
     def enter(self, now: float) -> int:
         """Let a call in and return its key, or raise BreakerOpen."""
@@ -125,7 +125,7 @@ class WatchingStage(Stage):
             self._slow_seen.add()
             if self.window.add(SLOW, now):
                 self.breaker.judge(self, now)
-        elif self.window.add(GOOD, now):
+        elif self.window.add_good(now):
             self.breaker.judge(self, now)
 
     def failure(self, key: int, now: float) -> None:
@@ -186,8 +186,6 @@ class WatchingStage(Stage):
 class OpenStage(Stage):
     """OPEN and FORCED_OPEN: nobody passes, and finding that out costs next to nothing."""
 
-    refuses_all = True
-
     __slots__ = ("_ends", "_events", "_kept", "_message", "_refused")
 
     def __init__(
@@ -202,6 +200,7 @@ class OpenStage(Stage):
     ) -> None:
         super().__init__(breaker, state, generation, since)
         self.due = since + wait
+        self.refuses_all = True
         self._ends = wait < math.inf
         self._events = breaker.events
         self._kept = kept  # what made the breaker open, to be shown

@@ -30,13 +30,15 @@ class Bulkhead:
     cannot drift. Thread-safe.
     """
 
-    __slots__ = ("_places", "name", "policy", "rejected")
+    __slots__ = ("_places", "give_back", "name", "policy", "rejected")
 
     def __init__(self, policy: BulkheadPolicy, *, name: str = "") -> None:
         self.policy = policy
         self.name = name
         self.rejected = Counter()
         self._places = deque(range(policy.max_concurrent))
+        self.give_back = self._places.append
+        """Give back a place that `take` returned, exactly once."""
 
     @property
     def available(self) -> int:
@@ -51,10 +53,6 @@ class Bulkhead:
             pass
         self.rejected.add()
         raise BulkheadFull(f"{self.name}: all {self.policy.max_concurrent} places are taken")
-
-    def give_back(self, place: int) -> None:
-        """Give back a place that `take` returned, exactly once."""
-        self._places.append(place)
 
     @contextmanager
     def place(self) -> Iterator[None]:

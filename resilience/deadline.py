@@ -91,6 +91,12 @@ def current_deadline() -> Deadline | None:
     return _current.get()
 
 
+def own_deadline(budget_ms: float) -> Deadline:
+    """A deadline `budget_ms` milliseconds from now, or the current one if that comes sooner."""
+    outer = current_deadline()
+    return Deadline.after_ms(budget_ms) if outer is None else outer.child(budget_ms / 1000)
+
+
 @contextmanager
 def use_deadline(deadline: Deadline) -> Iterator[Deadline]:
     """Make `deadline` the current one inside the block; a tighter one already in force wins."""

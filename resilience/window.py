@@ -29,6 +29,10 @@ class Window(Protocol):
         """Remember an outcome; True when the rates must be looked at again."""
         ...
 
+    def add_good(self, now: float) -> bool:
+        """`add(GOOD, now)`, which is what nearly every call is."""
+        ...
+
     def counts(self, now: float) -> Counts:
         """What is remembered at `now`."""
         ...
@@ -60,6 +64,11 @@ class CountWindow:
         ticket = self._next()
         self._ring[ticket % self._size] = code
         return code != GOOD or ticket < self._min_calls
+
+    def add_good(self, now: float) -> bool:
+        ticket = self._next()
+        self._ring[ticket % self._size] = GOOD
+        return ticket < self._min_calls
 
     def counts(self, now: float) -> Counts:
         ring = bytes(self._ring)
@@ -106,6 +115,9 @@ class TimeWindow:
                 self._failures[place] += code & FAILED
                 self._slow[place] += code >> 1
         return True
+
+    def add_good(self, now: float) -> bool:
+        return self.add(GOOD, now)
 
     def counts(self, now: float) -> Counts:
         oldest = int(now / self._slice) - _SLICES + 1

@@ -45,7 +45,7 @@ def _cart(owner: Owner, *, create: bool = False) -> Cart | None:
 
 
 def _reload(cart: Cart) -> CartView:
-    view = cart_view(Cart.objects.prefetch_related("lines").get(pk=cart.pk))
+    view = cart_view(Cart.objects.filter(pk=cart.pk))
     assert view is not None
     return view
 

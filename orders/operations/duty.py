@@ -16,7 +16,7 @@ from orders.operations import undo
 from orders.operations.steps import lock
 from orders.outbox import DeadLetter
 from orders.states import HOLDING, OrderStatus
-from payments import dbtime, duty
+from payments import checks, dbtime, duty
 
 
 class StaleFormError(Exception):
@@ -112,6 +112,16 @@ def discard_letter(message_id: int, seen: str, *, actor: str, reason: str) -> No
         message.finished_at = dbtime.read()
         message.save(update_fields=["status", "finished_at"])
         _record("letter.discard", message, "CANCELLED", actor, reason)
+
+
+def close_money_check(check_id: int, subject: str, *, actor: str, reason: str) -> None:
+    """Closes a case with what was found. Raises StaleFormError when it is closed, MissingReasonError."""
+    with transaction.atomic():
+        duty.record(
+            actor=actor, action="check.close", subject=subject, reason=reason, before="open", after="closed"
+        )
+        if not checks.close_check(check_id, actor, reason):
+            raise StaleFormError
 
 
 def discardable(kind: str, order_status: str | None) -> bool:

@@ -200,11 +200,19 @@ def _second_try(order: Order, method: str, now: datetime, lease_for: timedelta) 
     return lease, payment
 
 
-def create_payment(order: Order, method: str, *, started: bool) -> PaymentView:
+def create_payment(
+    order: Order, method: str, *, started: bool, made_at: datetime | None = None
+) -> PaymentView:
     """The payment of an order, over the amount and currency accepted when it was placed."""
     back = f"{settings.SITE_URL}{reverse('order-back', args=[order.token])}"
     return payments.create(
-        order.number, order.total_minor, order.currency, method, return_url=back, started=started
+        order.number,
+        order.total_minor,
+        order.currency,
+        method,
+        return_url=back,
+        started=started,
+        made_at=made_at,
     )
 
 

@@ -20,7 +20,7 @@ from orders.currencies import exponent
 from orders.models import CartLine, IdempotencyRecord, Order, OrderLine
 from orders.operations import notify, stock
 from orders.operations.pay import create_payment, promise_charge, take_money
-from orders.operations.quoting import PricedCart, quote_cart
+from orders.operations.quoting import CatalogDownError, CurrencyUnavailableError, PricedCart, quote_cart
 from orders.operations.steps import SHOPPER, move, tell
 from orders.outbox import Lease, LeaseLostError
 from orders.pricing import Freshness, Quote
@@ -84,18 +84,31 @@ def check_out(form: Checkout, cart: CartView, deadline: Deadline) -> str:
     stock.SoldOutError, UnpaidLimitError, CatalogDownError, CurrencyUnavailableError; then no order
     was made and the basket is as it was.
     """
-    if existing := find_existing(form.token, form.owner):
-        return existing
-    priced = quote_cart(cart, form.currency, deadline) if cart.lines else None
-    if priced is None or priced.quote is None:
-        # The first of two identical submits may have emptied the basket just now.
+    try:
+        return _place_and_pay(form, cart, deadline)
+    except _REFUSALS:
+        # Whatever speaks against a new order, the one that this form made earlier stands.
         if existing := find_existing(form.token, form.owner):
             return existing
+        raise
+
+
+_REFUSALS = (
+    EmptyCartError,
+    PriceChangedError,
+    UnpaidLimitError,
+    stock.SoldOutError,
+    CatalogDownError,
+    CurrencyUnavailableError,
+)
+
+
+def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> str:
+    priced = quote_cart(cart, form.currency, deadline) if cart.lines else None
+    if priced is None or priced.quote is None:
         raise EmptyCartError
     quote = priced.quote
     if priced.gone or quote.total.minor != form.shown_minor:
-        if existing := find_existing(form.token, form.owner):
-            return existing
         raise PriceChangedError(priced)
     degraded = mode.current().degraded
     later = degraded or payments.must_wait()
@@ -125,14 +138,13 @@ def _place(
 ) -> str | tuple[Order, Lease | None, PaymentView]:
     """The one transaction. Returns the earlier order's token if the form was submitted before."""
     with transaction.atomic():
-        bound_statements(deadline)
-        now = dbtime.read()
+        now = begin_bounded(deadline)
         order = _order(form, priced, quote, now, degraded=degraded)
         if not _first_submit(form, order):
             return find_existing(form.token, form.owner) or _foreign()
         order.save(force_insert=True)
         OrderLine.objects.bulk_create(_lines(order, quote, priced))
-        payment = create_payment(order, form.method, started=not degraded)
+        payment = create_payment(order, form.method, started=not degraded, made_at=now)
         lease_for = None if degraded else timedelta(seconds=settings.HOLDFAST.inline_lease_seconds)
         lease = promise_charge(order, payment, now, lease_for)
         tell(order, "placed", actor=SHOPPER, now=now, after=order.status)
@@ -152,12 +164,17 @@ def _foreign() -> str:
     raise EmptyCartError  # the token belongs to somebody else's form
 
 
-def bound_statements(deadline: Deadline) -> None:
-    """Lets no statement of this transaction outlive the deadline."""
+def begin_bounded(deadline: Deadline) -> datetime:
+    """Lets no statement of this transaction outlive the deadline. Returns the database's time."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT set_config('statement_timeout', %s, true)", [str(max(1, deadline.remaining_ms()))]
+            f"SELECT {dbtime.sql()}, set_config('statement_timeout', %s, true)",
+            [str(max(1, deadline.remaining_ms()))],
         )
+        row = cursor.fetchone()
+    assert row is not None
+    now: datetime = row[0]
+    return now
 
 
 def _first_submit(form: Checkout, order: Order) -> bool:

@@ -55,8 +55,8 @@ class PricedCart:
 
 def quote_cart(cart: CartView, currency: str, deadline: Deadline) -> PricedCart:
     """Prices a basket. Raises CatalogDownError, CurrencyUnavailableError."""
-    budgets = settings.HOLDFAST.budgets
-    products, gone = _products(cart, deadline.child(budgets["catalog"].share_ms / 1000))
+    budgets, now = settings.HOLDFAST.budgets, cart.read_at
+    products, gone = _products(cart, now, deadline.child(budgets["catalog"].share_ms / 1000))
     items = [
         Item(
             line.sku,
@@ -70,7 +70,7 @@ def quote_cart(cart: CartView, currency: str, deadline: Deadline) -> PricedCart:
     ]
     rate = None
     if currency != settings.HOLDFAST.base_currency:
-        rate = chargeable_rate(currency, deadline.child(budgets["rates"].share_ms / 1000))
+        rate = chargeable_rate(currency, now, deadline.child(budgets["rates"].share_ms / 1000))
     return PricedCart(
         quote=price(items, currency, rate) if items else None,
         names={known.sku: known.names for known in products.values()}
@@ -90,20 +90,20 @@ class _Known:
     """None when live, else the time of the snapshot."""
 
 
-def _products(cart: CartView, deadline: Deadline) -> tuple[dict[str, _Known], tuple[str, ...]]:
+def _products(cart: CartView, now: datetime, deadline: Deadline) -> tuple[dict[str, _Known], tuple[str, ...]]:
     skus = sorted({line.sku for line in cart.lines})
     try:
         answer = clients.catalog().batch(skus, deadline)
     except CatalogUnavailable as error:
-        return _from_snapshots(cart, error), ()
-    refresh_snapshots(cart, answer.products.values())
+        return _from_snapshots(cart, now, error), ()
+    refresh_snapshots(cart, answer.products.values(), now)
     if answer.broken:
         # One product of which nothing usable is said: its last known price, like a catalog that is away.
         logger.error("catalog broke its contract", extra={"products": dict(answer.broken)})
     found = {p.sku: _Known(p.sku, p.name, names_of(p), p.price, None) for p in answer.products.values()}
     for line in cart.lines:
         if line.sku in answer.broken:
-            found[line.sku] = _snapshot(line, None)
+            found[line.sku] = _snapshot(line, now, None)
     return found, tuple(sorted(answer.missing))
 
 
@@ -112,23 +112,22 @@ def names_of(product: Product) -> dict[str, str]:
     return {"en": product.name, **product.names}
 
 
-def _from_snapshots(cart: CartView, error: CatalogUnavailable) -> dict[str, _Known]:
+def _from_snapshots(cart: CartView, now: datetime, error: CatalogUnavailable) -> dict[str, _Known]:
     """The basket's own prices, if each is young enough to be used."""
     logger.warning("priced from snapshots", extra={"reason": error.reason})
-    return {line.sku: _snapshot(line, error.retry_after) for line in cart.lines}
+    return {line.sku: _snapshot(line, now, error.retry_after) for line in cart.lines}
 
 
-def _snapshot(line: CartItem, retry_after: float | None) -> _Known:
-    oldest = dbtime.read() - timedelta(seconds=settings.HOLDFAST.catalog_snapshot_seconds)
+def _snapshot(line: CartItem, now: datetime, retry_after: float | None) -> _Known:
+    oldest = now - timedelta(seconds=settings.HOLDFAST.catalog_snapshot_seconds)
     if line.priced_at < oldest:
         raise CatalogDownError(retry_after)
     unit = Money(line.price_minor, settings.HOLDFAST.base_currency)
     return _Known(line.sku, line.names.get("en", line.sku), line.names, unit, line.priced_at)
 
 
-def refresh_snapshots(cart: CartView, products: Iterable[Product]) -> None:
+def refresh_snapshots(cart: CartView, products: Iterable[Product], now: datetime) -> None:
     """Notes the live prices in the basket, for the time when the catalog is away."""
-    now = dbtime.read()
     by_sku = {product.sku: product for product in products}
     changed = []
     for line in cart.lines:
@@ -144,24 +143,23 @@ def refresh_snapshots(cart: CartView, products: Iterable[Product]) -> None:
         CartLine.objects.bulk_update(changed, ["price_minor", "priced_at", "names"])
 
 
-def chargeable_rate(currency: str, deadline: Deadline) -> Rate:
+def chargeable_rate(currency: str, now: datetime, deadline: Deadline) -> Rate:
     """A rate that may be charged: the stored one if fresh, else one call, else the stored one flagged stale.
 
     Raises CurrencyUnavailableError.
     """
-    rate = stored_rate(currency)
-    if rate is None or rate.freshness is not Freshness.FRESH:
-        refresh_rates(deadline)
-        rate = stored_rate(currency)
+    rate = stored_rate(currency, now)
+    if (rate is None or rate.freshness is not Freshness.FRESH) and refresh_rates(deadline):
+        rate = stored_rate(currency, dbtime.read())
     if rate is None or not rate.may_charge:
         raise CurrencyUnavailableError(currency, rate.fetched_at if rate else None)
     return rate
 
 
-def stored_rate(currency: str) -> Rate | None:
-    """The last good rate with its freshness as of now."""
+def stored_rate(currency: str, now: datetime) -> Rate | None:
+    """The last good rate with its freshness as of `now`."""
     record = RateRecord.objects.filter(base=settings.HOLDFAST.base_currency, quote=currency).first()
-    return rate_of_record(record, dbtime.read()) if record else None
+    return rate_of_record(record, now) if record else None
 
 
 def refresh_rates(deadline: Deadline) -> bool:

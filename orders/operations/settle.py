@@ -70,21 +70,24 @@ def bring_fact(
         others = fact.others
         fact = Succeeded(fact.intent)
     recorded = payments.record(payment.id, fact)
-    current = payments.latest(order.number).id == payment.id
     match fact:
         case Succeeded(intent=intent):
             money_came(order, recorded, actor, now)
             for extra in {intent, *others} - {recorded.intent}:
                 give_back(order, recorded, actor, now, intent=extra)
-        case Declined() | Refused() if current:
+        case Declined() | Refused() if _newest(order, payment):
             _declined(order, recorded, actor, now)
-        case ActionRequired() if recorded.status == PaymentStatus.ACTION_REQUIRED and current:
+        case ActionRequired() if recorded.status == PaymentStatus.ACTION_REQUIRED and _newest(order, payment):
             _action_required(order, recorded, actor, now)
         case ActionRequired() if recorded.status in {PaymentStatus.DECLINED, PaymentStatus.VOIDED}:
             promise_void(order, recorded, now, timedelta(0))
         case _:
             pass
     return recorded
+
+
+def _newest(order: Order, payment: PaymentView) -> bool:
+    return payments.latest(order.number).id == payment.id
 
 
 def _doubt(

@@ -37,8 +37,13 @@ def reserve(order: Order, wanted: Mapping[str, int]) -> None:
     free = {sku: stock[sku].on_hand - stock[sku].reserved if sku in stock else 0 for sku in skus}
     if short := {sku: max(0, free[sku]) for sku in skus if free[sku] < wanted[sku]}:
         raise SoldOutError(short)
-    _apply("reserved = s.reserved + q.n", wanted)
-    Reservation.objects.bulk_create([Reservation(order=order, sku=sku, quantity=wanted[sku]) for sku in skus])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "WITH q AS (INSERT INTO orders_reservation (order_id, sku, quantity, status)"
+            " SELECT %s, sku, n, %s FROM unnest(%s::text[], %s::int[]) AS u(sku, n) RETURNING sku, quantity)"
+            " UPDATE orders_stockitem s SET reserved = s.reserved + q.quantity FROM q WHERE s.sku = q.sku",
+            [order.pk, Reservation.Status.HELD, skus, [wanted[sku] for sku in skus]],
+        )
 
 
 def consume(order_id: int) -> bool:
@@ -56,26 +61,20 @@ def release(order_id: int) -> bool:
 
 
 def _leave(order_id: int, status: str, change: str) -> bool:
+    """`change` is one of the constant texts of this file."""
     # The order's row is locked by the caller, so its reservations cannot move under our feet.
-    held = dict(
-        Reservation.objects.filter(order_id=order_id, status=Reservation.Status.HELD).values_list(
-            "sku", "quantity"
-        )
-    )
-    if not held:
-        return False
-    _lock(sorted(held))
-    Reservation.objects.filter(order_id=order_id, status=Reservation.Status.HELD).update(status=status)
-    _apply(change, held)
-    return True
-
-
-def _apply(change: str, quantities: Mapping[str, int]) -> None:
-    """One UPDATE for all products; `change` is one of the constant texts of this file."""
-    skus = sorted(quantities)
     with connection.cursor() as cursor:
         cursor.execute(
-            f"UPDATE orders_stockitem s SET {change}"  # noqa: S608
-            " FROM unnest(%s::text[], %s::int[]) AS q(sku, n) WHERE s.sku = q.sku",
-            [skus, [quantities[sku] for sku in skus]],
+            "SELECT s.sku FROM orders_stockitem s JOIN orders_reservation r USING (sku)"
+            " WHERE r.order_id = %s AND r.status = %s ORDER BY s.sku FOR UPDATE OF s",
+            [order_id, Reservation.Status.HELD],
         )
+        cursor.execute(
+            "WITH q AS (UPDATE orders_reservation SET status = %s WHERE order_id = %s AND status = %s"  # noqa: S608
+            " RETURNING sku, quantity AS n), changed AS"
+            f" (UPDATE orders_stockitem s SET {change} FROM q WHERE s.sku = q.sku)"
+            " SELECT count(*) FROM q",
+            [status, order_id, Reservation.Status.HELD],
+        )
+        row = cursor.fetchone()
+    return bool(row and row[0])

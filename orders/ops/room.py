@@ -220,6 +220,11 @@ def candidate(number: str) -> Candidate | None:
     return Candidate(row.number, row.status, row.total, row.reserve_until, steps.version_of(order))
 
 
+def money_check(check_id: int) -> MoneyCheckView | None:
+    """One open case about money."""
+    return next((check for check in payments.open_checks() if check.id == check_id), None)
+
+
 def letter(message_id: int) -> DeadLetter | None:
     """One dead letter."""
     return next((letter for letter in outbox.dead_letters() if letter.id == message_id), None)

@@ -12,5 +12,6 @@ urlpatterns = [
     path("orders/", views.find, name="ops-find"),
     path("orders/<str:number>/cancel/", views.cancel, name="ops-cancel"),
     path("letters/redrive/", views.redrive_all, name="ops-redrive-all"),
+    re_path(r"^checks/(?P<digits>[0-9]{1,15})/close/$", views.close_check, name="ops-close-check"),
     re_path(r"^letters/(?P<digits>[0-9]{1,15})/(?P<wish>redrive|discard)/$", views.letter, name="ops-letter"),
 ]

@@ -255,6 +255,28 @@ def letter(request: HttpRequest, digits: str, wish: str) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 @for_duty
+def close_check(request: HttpRequest, digits: str) -> HttpResponse:
+    """The end of a case about money: what was found becomes its note."""
+    check = room.money_check(int(digits))
+    if check is None and request.method != "POST":
+        messages.error(request, _("This case is closed."))
+        return redirect("ops")
+    subject = check.subject if check else ""
+
+    def act(data: Mapping[str, Any], actor: str) -> str:
+        steps.close_money_check(int(digits), subject, actor=actor, reason=data["reason"])
+        return _("Done. It is on record.")
+
+    text = _("%(subject)s: %(why)s. Close it once you have looked it up at the payment service.") % {
+        "subject": subject,
+        "why": check.reason if check else "",
+    }
+    page = Page(_("Close a money check"), text, _("Close it"))
+    return _step(request, _form(request, StepForm), page, act)
+
+
+@require_http_methods(["GET", "POST"])
+@for_duty
 def redrive_all(request: HttpRequest) -> HttpResponse:
     letters = outbox.dead_letters()
     form = _form(request, StepForm, seen=steps.letters_version(letters))

@@ -149,7 +149,10 @@ def test_a_broken_configuration_stops_check_with_its_number_and_a_sentence(
 
 def test_every_number_has_a_configuration_that_shows_it() -> None:
     source = (ROOT / "config" / "checks.py").read_text()
-    assert set(re.findall(r'"([EW]\d{3})"', source)) == {row[0] for row in BROKEN}
+    numbers = set(re.findall(r'"([EW]\d{3})"', source))
+    assert numbers == {row[0] for row in BROKEN}
+    page = (ROOT / "docs" / "reference" / "budget-and-checks.md").read_text()
+    assert numbers == set(re.findall(r"^\| `holdfast\.([EW]\d{3})`", page, re.MULTILINE))
 
 
 def test_the_table_of_the_defaults_is_that_of_the_specification(settings: Any) -> None:
@@ -172,6 +175,13 @@ def test_the_table_of_the_defaults_is_that_of_the_specification(settings: Any) -
     text, _ = budget_command(settings, read())
     assert "1 × 240 ms" in text
     assert "Verdict: it adds up." in text
+
+
+def test_the_documentation_shows_the_table_that_is_printed(settings: Any) -> None:
+    text, _ = budget_command(settings, read())
+    page = (ROOT / "docs" / "reference" / "budget-and-checks.md").read_text().splitlines()
+    for line in text.splitlines()[:12]:
+        assert line.rstrip() in page
 
 
 def test_eighteen_seconds_a_call_hold_720_of_200_threads_and_the_verdict_says_so(settings: Any) -> None:

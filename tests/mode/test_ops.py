@@ -10,8 +10,8 @@ from django.test import Client
 
 from orders.models import Order, OrderEvent, OutboxMessage, StockItem
 from orders.ops import charts
-from payments import dbtime, mode
-from payments.models import ModeChange, StaffAction
+from payments import checks, dbtime, mode
+from payments.models import ModeChange, MoneyCheck, StaffAction
 from tests.neighbours import REFUSE
 from tests.world import Page, Shopper, World
 
@@ -288,6 +288,20 @@ def test_mail_can_be_discarded_and_a_charge_on_which_an_order_waits_cannot(
     answer = duty.take(f"/ops/letters/{charge.pk}/discard/")
     assert answer.status == 409
     assert "cannot be discarded" in answer.text
+
+
+def test_a_money_check_is_closed_once_with_what_was_found(world: World, duty: Staff) -> None:
+    checks.open_check("HF-1", "the gateway refuses the refund", order_key="HF-1")
+    check = MoneyCheck.objects.get()
+    path = f"/ops/checks/{check.pk}/close/"
+    assert "the gateway refuses the refund" in duty.get("/ops/").text
+    old = duty.get(path).forms[path]
+    assert duty.take(path, reason="returned by bank transfer").status == 302
+    check.refresh_from_db()
+    assert (check.closed_by, check.note) == ("duty", "returned by bank transfer")
+    assert duty.post(path, {**old, **STEP}, follow=False).status == 409
+    assert StaffAction.objects.get().action == "check.close"
+    assert Staff("nosy", right=False).client.post(path, STEP).status_code == 403
 
 
 def test_the_page_is_read_without_script_and_its_script_gets_only_what_changed(

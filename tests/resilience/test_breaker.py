@@ -418,6 +418,7 @@ def test_an_ignored_probe_gives_its_permit_back_and_decides_nothing(error):
 
 
 def test_a_probe_that_never_ends_loses_its_lease_and_counts_as_a_failure():
+    """OP-01."""
     rig = Rig(half_open_calls=2, half_open_max_seconds=10, open_seconds=30)
     rig.half_open()
     lost = [rig.breaker.acquire(), rig.breaker.acquire()]
@@ -597,6 +598,7 @@ def test_totals_go_on_growing_through_all_states():
 
 
 def test_ten_parallel_calls_through_a_closed_breaker_take_as_long_as_one():
+    """OP-05: no lock is held around the protected call."""
     breaker = CircuitBreaker(BreakerPolicy())
     threads = [threading.Thread(target=breaker.call, args=(lambda: time.sleep(0.2),)) for _ in range(10)]
     started = time.monotonic()
@@ -606,6 +608,7 @@ def test_ten_parallel_calls_through_a_closed_breaker_take_as_long_as_one():
 
 
 def test_no_result_is_lost_between_threads():
+    """OP-05: ten threads of failing calls, and every one of them is counted."""
     breaker = CircuitBreaker(BreakerPolicy(window=1000, min_calls=1000))
 
     def fail():

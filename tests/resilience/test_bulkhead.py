@@ -24,6 +24,7 @@ def test_a_full_bulkhead_refuses_at_once():
 
 
 def test_three_of_ten_slow_calls_are_admitted_and_never_four():
+    """OP-06."""
     bulkhead = Bulkhead(BulkheadPolicy(3))
     inside, peak, refused = 0, 0, 0
     counting, ready, leave = threading.Lock(), threading.Barrier(10), threading.Event()
@@ -64,6 +65,7 @@ OUTCOMES = [
 
 
 def test_five_hundred_mixed_outcomes_leave_every_capacity_exact():
+    """OP-06."""
     policy = ChainPolicy(
         "gateway",
         1.0,

@@ -91,12 +91,23 @@ def test_threads_together_never_get_more_than_the_limit():
 
 
 def test_a_thread_that_read_the_clock_late_cannot_use_a_token_twice():
-    clock = ManualClock()
+    clock = ManualClock(start=105.0)
     limiter = SlidingLimiter(LimiterPolicy(1, 1.0), clock=clock)
     limiter.take(105.0)
     with pytest.raises(RateLimited) as refused:
         limiter.take(100.0)
     assert refused.value.retry_after == 1.0
+
+
+def test_a_thread_that_slept_since_it_read_the_clock_is_not_refused_for_that():
+    clock = ManualClock(start=100.0)
+    limiter = SlidingLimiter(LimiterPolicy(1, 1.0), clock=clock)
+    limiter.take(100.5)
+    clock.advance(2.0)
+    limiter.take(100.0)
+    assert limiter.rejected.value == 0
+    with pytest.raises(RateLimited):
+        limiter.take(100.0)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -115,5 +116,6 @@ def as_po(catalog: Catalog) -> bytes:
 
 def as_mo(catalog: Catalog) -> bytes:
     out = BytesIO()
+    catalog.creation_date = catalog.revision_date = datetime(2000, 1, 1, tzinfo=UTC)  # same texts, same bytes
     write_mo(out, catalog)
     return out.getvalue()

@@ -1,0 +1,1 @@
+"""Benchmarks: every figure beside peers and hand-written floors of the same run, since only ratios travel."""
