@@ -47,6 +47,12 @@ def shop_url(django_db_setup: None) -> Iterator[str]:
     server.terminate()
 
 
+@pytest.fixture(autouse=True)
+def cheap_passwords(settings: Any) -> None:
+    """Hashing shall be slow for thieves; here it would only be slow."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
 @pytest.fixture
 def visit(browser: Browser, world: Any, shop_url: str) -> Iterator[Callable[..., Page]]:
     """Opens the shop for a new person: `visit(javascript=False, language="ru", dark=True, size=PHONE)`."""
