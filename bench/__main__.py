@@ -183,6 +183,7 @@ _TITLES = {
     "chain": "Whole chain around a no-op",
     "breaker": "Breaker alone, window and slow calls",
     "open": "Rejection by an open breaker",
+    "part": "What the chain is made of (each piece with the call around it; the rest is the frames between)",
 }
 _PACKAGES = [
     *(

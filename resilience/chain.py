@@ -257,7 +257,10 @@ class Chain:
             if bulkhead is None:
                 value = operation(Deadline(end, self._clock))
             else:
-                place = bulkhead.take()
+                try:
+                    place = bulkhead.pop()
+                except IndexError:
+                    raise bulkhead.refusal() from None
                 try:
                     value = operation(Deadline(end, self._clock))
                 finally:
