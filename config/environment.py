@@ -133,6 +133,11 @@ class HoldfastSettings:
     web_threads: int
     web_workers: int
     web_backlog: int
+    spare_threads: int
+    shed_checkout_share: float
+    shed_browsing_share: float
+    queue_limit_ms: int
+    retry_after_seconds: int
     caller_timeout_seconds: float
     drain_seconds: float
     grace_seconds: float
@@ -221,6 +226,11 @@ def read_holdfast(env: Reader) -> HoldfastSettings:
         expected_rps=env.integer("EXPECTED_RPS", 40, low=1),
         web_threads=env.integer("WEB_THREADS", 16, low=1, high=10_000),
         web_workers=env.integer("WEB_WORKERS", 2, low=1, high=1000),
+        spare_threads=env.integer("SPARE_THREADS", 8, low=2, high=1000),
+        shed_checkout_share=float(env.number("SHED_CHECKOUT_SHARE", "0.9", low="0.01", high="1")),
+        shed_browsing_share=float(env.number("SHED_BROWSING_SHARE", "0.75", low="0.01", high="1")),
+        queue_limit_ms=env.integer("QUEUE_LIMIT_MS", 250, low=1, high=60_000),
+        retry_after_seconds=env.integer("RETRY_AFTER_SECONDS", 1, low=1, high=3600),
         web_backlog=env.integer("WEB_BACKLOG", 256, low=1, high=65_535),
         caller_timeout_seconds=float(env.number("CALLER_TIMEOUT_SECONDS", "10", low="0.1")),
         drain_seconds=float(env.number("DRAIN_SECONDS", "5")),

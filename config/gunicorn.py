@@ -2,6 +2,8 @@
 
 import math
 import os
+import socket
+import struct
 import sys
 from typing import Any
 
@@ -21,13 +23,15 @@ except ConfigurationError as error:
 bind = f"{os.environ.get('HOST', '127.0.0.1')}:{os.environ.get('PORT', '8000')}"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
 worker_class = "gthread"
-threads = settings.HOLDFAST.web_threads
+# As many as may be in work, and some that only answer probes and say "later" to the rest.
+threads = settings.HOLDFAST.web_threads + settings.HOLDFAST.spare_threads
 reuse_port = True
 control_socket_disable = True
 # Longer than the idle time of usual proxies and browsers: whoever closes first loses the race for a new request.
 keepalive = 75
 timeout = 60
 graceful_timeout = math.ceil(settings.HOLDFAST.grace_seconds)
+SILENCE_SECONDS = 5
 backlog = settings.HOLDFAST.web_backlog
 accesslog = None
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
@@ -38,6 +42,12 @@ def on_starting(server: Any) -> None:
     from config.checks import insist
 
     insist()
+
+
+def post_fork(arbiter: Any, worker: Any) -> None:
+    """A client that stops in the middle of a request loses its thread: accepted sockets inherit this bound."""
+    for listener in worker.sockets:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENCE_SECONDS, 0))
 
 
 def when_ready(arbiter: Any) -> None:

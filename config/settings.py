@@ -50,6 +50,7 @@ MIDDLEWARE = [
     "config.middleware.ProbeMiddleware",
     "config.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "config.shedding.SheddingMiddleware",
     "django.middleware.gzip.GZipMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "config.middleware.NoStoreMiddleware",

@@ -4,9 +4,11 @@ from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 
+from config.dependencies import DependenciesView
 from payments.webhook_views import webhook
 
 urlpatterns = [
+    path("health/dependencies/", DependenciesView.as_view(), name="dependencies"),
     path("admin/", admin.site.urls),
     path("payments/webhook/", webhook, name="payment-webhook"),
     path("i18n/", include("django.conf.urls.i18n")),

@@ -277,6 +277,12 @@ def _settle_quietly(lease: Lease, step: Callable[[], None]) -> None:
         logger.warning("lease lost", extra={"kind": lease.kind, "order_id": lease.order_id})
 
 
+def amend(lease: Lease, payload: Mapping[str, Any]) -> None:
+    """Changes what a message says, for its next delivery. Raises LeaseLostError."""
+    if not _mine(lease).update(payload=dict(payload)):
+        raise LeaseLostError(f"{lease.kind} message is no longer held")
+
+
 def holds(lease: Lease) -> bool:
     """Whether the message is still this holder's. Call with the order locked."""
     return bool(_mine(lease).exists())

@@ -21,6 +21,7 @@ POINTS: Mapping[str, str] = MappingProxyType(
         "switch.cancelled": "the first card's payment is cancelled at the gateway; the second card is not noted",
         "expire.checked": "an overdue order is locked and found to be overdue; nothing is written",
         "expire.committed": "an overdue order is cancelled; the rest of the batch is not",
+        "cancel.written": "a cancellation is written but not committed",
         "cancel.committed": "the order is cancelled and its void promised; the shopper has no answer",
         "void.looked": "the gateway has told what became of an unwanted payment; nothing is saved",
         "void.cancelled": "the intent is cancelled at the gateway; nothing is saved",

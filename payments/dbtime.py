@@ -1,7 +1,7 @@
 """Database time: the one clock on which leases and expiry agree between all processes.
 
 `clock_timestamp()`, not `now()`: the latter stands still within a transaction. Tests shift it with
-`shifted(timedelta)`; in production the shift is zero and the SQL is the bare function.
+`shifted(timedelta)` or stop it with `stopped(at)`; in production the SQL is the bare function.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from django.db import connection
 from django.db.models import DateTimeField, Func
 
 _shift = timedelta(0)
+_stopped: StoppedTime | None = None
 
 
 class Now(Func):
@@ -29,6 +30,8 @@ class Now(Func):
 
 def sql() -> str:
     """The SQL text of "now"."""
+    if _stopped is not None:
+        return f"timestamptz '{_stopped.now.isoformat()}'"
     if not _shift:
         return "clock_timestamp()"
     return f"(clock_timestamp() + interval '{_shift.total_seconds()} seconds')"
@@ -53,3 +56,25 @@ def shifted(by: timedelta) -> Iterator[None]:
         yield
     finally:
         _shift = before
+
+
+class StoppedTime:
+    """A time that moves only when told to."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+
+    def advance(self, seconds: float) -> None:
+        """Lets `seconds` pass."""
+        self.now += timedelta(seconds=seconds)
+
+
+@contextmanager
+def stopped(at: datetime) -> Iterator[StoppedTime]:
+    """For simulations: all database times of this process stand at `at` until advanced."""
+    global _stopped
+    before, _stopped = _stopped, StoppedTime(at)
+    try:
+        yield _stopped
+    finally:
+        _stopped = before

@@ -264,16 +264,28 @@ def find_out(payment: PaymentView, deadline: Deadline, intent: str | None = None
 
 
 def cancel_intent(
-    payment: PaymentView, intent: str, deadline: Deadline, *, inline: bool = False
+    payment: PaymentView, intent: str, deadline: Deadline, *, inline: bool = False, edition: int = 0
 ) -> CancelOutcome:
-    """Cancels what was begun at the gateway, under a stable key. Never inside a transaction."""
+    """Cancels what was begun at the gateway, under a stable key. Never inside a transaction.
+
+    `edition` as in `give_back`; cancelling twice is cancelling.
+    """
     gateway = inline_gateway() if inline else background_gateway()
-    return gateway.cancel(intent, f"void-{payment.id}", deadline)
+    return gateway.cancel(intent, _edition(f"void-{payment.id}", edition), deadline)
 
 
-def give_back(payment: PaymentView, intent: str, deadline: Deadline) -> RefundOutcome:
-    """Refunds the whole amount that `intent` took, under a stable key. Never inside a transaction."""
+def _edition(key: str, edition: int) -> str:
+    return f"{key}-e{edition}" if edition else key
+
+
+def give_back(payment: PaymentView, intent: str, deadline: Deadline, *, edition: int = 0) -> RefundOutcome:
+    """Refunds the whole amount that `intent` took, under a stable key. Never inside a transaction.
+
+    A gateway that has kept an error under the key answers nothing else for a day; the next `edition` of
+    the key gets past it. It cannot give the money back twice: the gateway refuses more than was taken.
+    """
     key = f"refund-{payment.id}" if intent == payment.intent else f"refund-{payment.id}-{intent}"
+    key = _edition(key, edition)
     gateway = background_gateway()
     return gateway.refund(intent, payment.amount_minor, key, deadline, currency=payment.currency)
 

@@ -40,6 +40,8 @@ def reserve(name: str, rate: float, ramp_seconds: float, longest_wait: float) ->
         Throttle.objects.bulk_create([Throttle(name=name)], ignore_conflicts=True)
         row = Throttle.objects.select_for_update().get(name=name)
         now = max(now, dbtime.read())  # the lock may have been waited for
+        if row.last_at is not None and (row.last_at - now).total_seconds() > longest_wait + IDLE_SECONDS:
+            row.last_at = None  # no such place is ever given out: the clock has been set back
         place = _next_place(row, now, rate, ramp_seconds)
         wait = (place - now).total_seconds()
         if wait > longest_wait:
@@ -52,7 +54,8 @@ def reserve(name: str, rate: float, ramp_seconds: float, longest_wait: float) ->
 def _next_place(row: Throttle, now: datetime, rate: float, ramp_seconds: float) -> datetime:
     if row.last_at is None or row.ramp_from is None or row.last_at < now - timedelta(seconds=IDLE_SECONDS):
         row.ramp_from = now
-        return now
+        # A ramp that begins anew still follows the places that are given out already.
+        return max(now, row.last_at + timedelta(seconds=1 / rate)) if row.last_at else now
     speed = pace(rate, ramp_seconds, (now - row.ramp_from).total_seconds())
     return max(now, row.last_at + timedelta(seconds=1 / speed))
 

@@ -59,6 +59,7 @@ def cancel(order_id: int, actor: str, reason: str) -> OrderStatus:
     with transaction.atomic():
         order = lock(order_id)
         status = _end(order, OrderAction.CANCEL, actor, reason, dbtime.read())
+        crashpoints.reached("cancel.written")
     crashpoints.reached("cancel.committed")
     return status
 
@@ -136,7 +137,7 @@ def deliver_void(lease: Lease) -> None:
     found: LookupOutcome | CancelOutcome = payments.find_out(payment, deadline)
     crashpoints.reached("void.looked")
     if isinstance(found, ActionRequired | Unknown) and found.intent and not getattr(found, "others", ()):
-        found = payments.cancel_intent(payment, found.intent, deadline)
+        found = payments.cancel_intent(payment, found.intent, deadline, edition=_edition(lease))
         crashpoints.reached("void.cancelled")
     with transaction.atomic():
         _undone(lease, lock(order.pk), payment, found)
@@ -166,9 +167,22 @@ def _undone(lease: Lease, order: Order, payment: PaymentView, found: LookupOutco
                 not_before=settings.HOLDFAST.void_look_seconds,
             )
         case NotSent() | Unknown():
-            hand_back(lease, found)
+            _again(lease, found)
         case _:
             outbox.retry(lease, type(found).__name__)
+
+
+def _edition(lease: Lease) -> int:
+    """Which edition of its key a message uses."""
+    edition = lease.payload.get("edition", 0)
+    return edition if isinstance(edition, int) else 0
+
+
+def _again(lease: Lease, outcome: NotSent | Unknown) -> None:
+    """Back into the queue; with the next edition of the key if the gateway has kept an error under this one."""
+    if outcome.reason == "stored_error":
+        outbox.amend(lease, {**lease.payload, "edition": _edition(lease) + 1})
+    hand_back(lease, outcome)
 
 
 def _void_unless_paid(order: Order, payment: PaymentView, now: datetime) -> None:
@@ -191,7 +205,8 @@ def deliver_refund(lease: Lease) -> None:
         with transaction.atomic():
             outbox.done(lease)
         return
-    outcome = payments.give_back(payment, intent, Deadline.after_ms(settings.HOLDFAST.worker_budget_ms))
+    deadline = Deadline.after_ms(settings.HOLDFAST.worker_budget_ms)
+    outcome = payments.give_back(payment, intent, deadline, edition=_edition(lease))
     crashpoints.reached("refund.called")
     with transaction.atomic():
         order = lock(order.pk)
@@ -206,5 +221,5 @@ def deliver_refund(lease: Lease) -> None:
             case RefundRefused(code=code):
                 outbox.dead(lease, f"the gateway refuses the refund: {code}")
             case NotSent() | Unknown():
-                hand_back(lease, outcome)
+                _again(lease, outcome)
     crashpoints.reached("refund.committed")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from datetime import date, datetime
 from decimal import Decimal
 
 from babel import UnknownLocaleError
 from babel.core import Locale
 from babel.dates import format_date, format_datetime
-from babel.numbers import format_currency, format_decimal
+from babel.numbers import format_decimal
 from django import template
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, get_language_bidi
@@ -33,10 +34,14 @@ def _locale() -> Locale:
 
 @register.filter
 def money(value: Money) -> str:
-    """An amount with the currency's own number of decimals."""
-    places = exponent(value.currency)
-    amount = Decimal(value.minor).scaleb(-places)
-    text = format_currency(amount, value.currency, locale=_locale(), currency_digits=True)
+    """An amount with the decimals that it is charged with: those of ISO 4217.
+
+    Babel's own idea is that of everyday life: no fillér, no decimals of the Icelandic króna, and so on.
+    """
+    places, locale = exponent(value.currency), _locale()
+    pattern = copy(locale.currency_formats["standard"])
+    pattern.frac_prec = (places, places)
+    text = pattern.apply(value.amount, locale, currency=value.currency, currency_digits=False)
     # Isolated where writing runs from right to left, so that no sign of it changes sides.
     return f"\N{FIRST STRONG ISOLATE}{text}\N{POP DIRECTIONAL ISOLATE}" if get_language_bidi() else text
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.test.testcases import LiveServerThread
 from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
@@ -33,8 +34,27 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def shop_url(django_db_setup: None) -> Iterator[str]:
+    """The shop behind a real socket, with its own middleware for static files as in production."""
+    server = LiveServerThread("127.0.0.1", static_handler=lambda application: application)
+    server.daemon = True
+    server.start()
+    server.is_ready.wait(10)
+    if server.error:
+        raise server.error
+    yield f"http://{server.host}:{server.port}"
+    server.terminate()
+
+
+@pytest.fixture(autouse=True)
+def cheap_passwords(settings: Any) -> None:
+    """Hashing shall be slow for thieves; here it would only be slow."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
 @pytest.fixture
-def visit(browser: Browser, world: Any, live_server: Any) -> Iterator[Callable[..., Page]]:
+def visit(browser: Browser, world: Any, shop_url: str) -> Iterator[Callable[..., Page]]:
     """Opens the shop for a new person: `visit(javascript=False, language="ru", dark=True, size=PHONE)`."""
     contexts = []
 
@@ -42,7 +62,7 @@ def visit(browser: Browser, world: Any, live_server: Any) -> Iterator[Callable[.
         *, javascript: bool = True, language: str = "en", dark: bool = False, size: dict[str, int] = DESKTOP
     ) -> Page:
         context = browser.new_context(
-            base_url=live_server.url,
+            base_url=shop_url,
             java_script_enabled=javascript,
             locale=language,
             color_scheme="dark" if dark else "light",

@@ -214,6 +214,10 @@ class Stack:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def children(self, name: str) -> list[int]:
+        """The processes that a process has forked."""
+        return descendants(self.processes[name].pid)
+
     def kill(self, name: str) -> None:
         """kill -9, children too."""
         self.signal(name, signal.SIGKILL)

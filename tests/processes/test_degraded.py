@@ -288,7 +288,9 @@ def test_of_two_hundred_checkouts_at_once_exactly_fifty_are_accepted_at_a_limit_
         OWN_WORK_MS="1000",
         INLINE_LEASE_SECONDS="70",
         WEB_WORKERS="2",
-        WEB_THREADS="24",
+        WEB_THREADS="60",
+        SHED_CHECKOUT_SHARE="1",
+        SPARE_THREADS="2",
     )
     bases = [stack.web("web-1"), stack.web("web-2")]
     stack.sql("UPDATE orders_stockitem SET on_hand = 1000")

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
+from orders import tasks
 from orders.models import Order, OutboxMessage, StockItem
 from payments import mode
 from tests.neighbours import HANG_AFTER, REFUSE
@@ -86,3 +87,27 @@ def test_a_form_that_somebody_else_sends_makes_no_order_and_shows_none(
     assert page.path not in (seen.path, seen.html)
     assert Order.objects.count() == 1
     assert len(world.charges) == 1
+
+
+def test_a_worker_leaves_a_charge_alone_while_the_request_that_placed_it_may_be_calling(
+    world: World, shopper: Shopper
+) -> None:
+    shopper.put_in_basket()
+    form = shopper.checkout_form()
+    world.fault(world.gateway, SLOW)
+    done = threading.Event()
+
+    def work_on() -> None:
+        try:
+            while not done.wait(0.05):
+                tasks.drain("payment")
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        worker = pool.submit(work_on)
+        page = shopper.submit(form)
+        done.set()
+        worker.result(20)
+    assert "Thank you" in page.text
+    assert len(world.money_calls) == 1

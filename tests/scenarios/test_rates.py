@@ -131,10 +131,13 @@ def test_during_an_outage_the_old_rate_is_shown_with_its_time_and_after_it_a_fre
 def test_past_the_limit_of_age_a_currency_is_no_longer_quoted(world: World, shopper: Shopper) -> None:
     in_dollars(shopper)
     shopper.put_in_basket()
+    form = shopper.checkout_form()
+    assert form["currency"] == "USD"
     world.fault(world.rates, DOWN)
     with world.later(90_000):
-        page = shopper.submit({**shopper.checkout_form(), "currency": "USD"})
+        page = shopper.submit(form)
     assert page.status == 409
+    assert "no usable exchange rate" in page.text
     assert Order.objects.count() == 0
 
 

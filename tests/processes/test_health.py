@@ -1,0 +1,164 @@
+"""Three questions of health, asked of a real server whose surroundings fail (OP-30, OP-31)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from sandbox.processes import free_port
+from tests.neighbours import REFUSE, Neighbourhood
+from tests.processes.harness import Browser, Stack, eventually
+
+pytestmark = pytest.mark.process
+PRODUCTION = {
+    "HOLDFAST_ENV": "production",
+    "ALLOWED_HOSTS": "shop.example",
+    "SECRET_KEY": "8Jd0sK2mQx7vLr4TzWc9YbNf6HpGa3Ue5XiRoBt1ZlVhSyDkEwMqPuCn",
+}
+
+
+@pytest.fixture
+def own(neighbours: Neighbourhood) -> Iterator[Stack]:
+    with Stack(own_postgres=True) as stack:
+        yield stack
+
+
+def probe(base: str, name: str, **headers: str) -> requests.Response:
+    return requests.get(f"{base}/health/{name}/", headers=headers, timeout=10, allow_redirects=False)
+
+
+def test_neighbours_and_valkey_down_change_readiness_not_at_all_and_are_named(
+    stack: Stack, neighbours: Neighbourhood
+) -> None:
+    base = stack.web()
+    first = probe(base, "dependencies")
+    assert (first.status_code, set(first.json().values())) == (200, {"OK"}), first.text
+    for neighbour in (neighbours.gateway, neighbours.catalog, neighbours.rates):
+        neighbours.fault(neighbour, REFUSE)
+    stack.valkey.kill()
+    before = stack.sql("SELECT count(*) FROM django_session")
+
+    def down() -> dict[str, str]:
+        answer = probe(base, "dependencies")
+        return (
+            {name: text for name, text in answer.json().items() if text != "OK"}
+            if answer.status_code == 503
+            else {}
+        )
+
+    found = eventually(lambda: down() if len(down()) == 5 else None, 10)
+    assert set(found) == {"payment", "catalog", "rates", "cache", "broker"}
+    secrets = [stack.environment[name] for name in ("PAYMENT_URL", "BROKER_URL", "DATABASE_URL")]
+    text = probe(base, "dependencies").text + probe(base, "dependencies/?format=text").text
+    assert not any(secret in text for secret in (*secrets, "127.0.0.1", "sk_test")), text
+    assert probe(base, "ready").status_code == 200
+    assert probe(base, "live").status_code == 200
+    assert (
+        "health_check_status"
+        in requests.get(f"{base}/health/dependencies/?format=openmetrics", timeout=10).text
+    )
+    assert stack.sql("SELECT count(*) FROM django_session") == before
+    assert not probe(base, "live").cookies
+
+
+def test_a_hung_database_hangs_no_probe_and_piles_up_nothing(own: Stack) -> None:
+    assert own.postgres is not None
+    base = own.web(WEB_WORKERS="1")
+    shopper = Browser(base)
+    shopper.put_in_basket()
+    cookies = "; ".join(f"{name}={value}" for name, value in shopper.session.cookies.items())
+    probe(base, "dependencies")
+    own.postgres.pause()
+    waiting = [threading.Thread(target=_visit, args=(base,), daemon=True) for _ in range(40)]
+    try:
+        for visitor in waiting:
+            visitor.start()
+        eventually(lambda: probe(base, "dependencies").status_code == 503, 10)
+        child = own.children("web")[0]
+        threads, files = _threads(child), _files(child)
+        slowest: dict[str, float] = {}
+        for number in range(100):
+            headers = {"Cookie": cookies} if number % 2 else {}
+            for name in ("live", "ready"):
+                begun = time.monotonic()
+                assert probe(base, name, **headers).status_code == 200
+                slowest[name] = max(slowest.get(name, 0), time.monotonic() - begun)
+            if number % 20 == 0:
+                begun = time.monotonic()
+                answer = probe(base, "dependencies")
+                assert answer.status_code == 503
+                assert answer.json()["database"] != "OK"
+                slowest["dependencies"] = max(slowest.get("dependencies", 0), time.monotonic() - begun)
+        print({name: f"{seconds * 1000:.0f} ms" for name, seconds in slowest.items()})
+        assert slowest["live"] < 1, slowest
+        assert slowest["ready"] < 1, slowest
+        assert slowest["dependencies"] < 4, slowest
+        assert _threads(child) <= threads + 8, "one thread for each check, not one for each probe"
+        assert _files(child) <= files + 12
+    finally:
+        own.postgres.resume()
+    for visitor in waiting:
+        visitor.join(20)
+    eventually(lambda: Browser(base).get("/").status == 200, 10)
+    eventually(lambda: probe(base, "dependencies").status_code == 200, 10)
+
+
+def test_a_server_started_while_the_database_hangs_says_in_time_that_it_is_not_ready(own: Stack) -> None:
+    assert own.postgres is not None
+    own.postgres.pause()
+    try:
+        port = free_port()
+        own.start("late", own.command("web"), PORT=str(port), WEB_WORKERS="1")
+        base = f"http://127.0.0.1:{port}"
+        eventually(lambda: _answers(base), 20)
+        begun = time.monotonic()
+        answers = [probe(base, "ready").status_code for _ in range(5)]
+        assert answers == [503] * 5
+        assert time.monotonic() - begun < 5 * 1.2
+    finally:
+        own.postgres.resume()
+    eventually(lambda: probe(base, "ready").status_code == 200, 15)
+
+
+def _answers(base: str) -> bool:
+    try:
+        return probe(base, "live").status_code == 200
+    except requests.RequestException:
+        return False
+
+
+def _visit(base: str) -> None:
+    try:
+        requests.get(f"{base}/", timeout=60)
+    except requests.RequestException:
+        return
+
+
+def _threads(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def _files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def test_in_production_probes_by_address_are_answered_and_nothing_else_is(stack: Stack) -> None:
+    base = stack.web(**PRODUCTION)
+    for name in ("live", "ready"):
+        answer = probe(base, name, Host="10.1.2.3:8000")
+        assert (answer.status_code, answer.headers.get("Location")) == (200, None)
+    for path in ("/", "/checkout/", "/ops/", "/admin/", "/health/dependencies/", "/metrics/"):
+        plain = requests.get(
+            base + path, headers={"Host": "10.1.2.3:8000"}, allow_redirects=False, timeout=10
+        )
+        assert plain.status_code in (400, 404), f"{path}: {plain.status_code}"
+        secure = {"Host": "10.1.2.3:8000", "X-Forwarded-Proto": "https"}
+        forwarded = requests.get(base + path, headers=secure, allow_redirects=False, timeout=10)
+        assert forwarded.status_code in (400, 404), f"{path}: {forwarded.status_code}"
+    shop = requests.get(base + "/", headers={"Host": "shop.example"}, allow_redirects=False, timeout=10)
+    assert (shop.status_code, shop.headers["Location"]) == (301, "https://shop.example/")
