@@ -112,6 +112,9 @@ def compare(orders: list[OrderOutcome], booked: list[Booked]) -> Verdict:
 
 @dataclass(frozen=True)
 class MailView:
+    """`key` tells it from other mails."""
+
+    key: str
     subject: str
     to: str
     text: str
@@ -121,13 +124,13 @@ def newest_mails(folder: Path) -> list[MailView]:
     """The mails that the demo wrote into files, as a mailbox would show them."""
     try:
         files = sorted(folder.glob("*.log"), key=lambda file: file.stat().st_mtime, reverse=True)
-        return [_mail(file.read_bytes()) for file in files[:_SHOWN_MAILS]]
+        return [_mail(file.stem, file.read_bytes()) for file in files[:_SHOWN_MAILS]]
     except OSError:
         return []
 
 
-def _mail(data: bytes) -> MailView:
+def _mail(key: str, data: bytes) -> MailView:
     said: Any = email.message_from_bytes(data, policy=email.policy.default)
     body = said.get_body(preferencelist=("plain",))
     # The file ends with a line of dashes that belongs to no part.
-    return MailView(str(said["Subject"]), str(said["To"]), body.get_content() if body else "")
+    return MailView(key, str(said["Subject"]), str(said["To"]), body.get_content() if body else "")
