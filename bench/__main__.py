@@ -99,6 +99,24 @@ def parallel_calls(threads: int = 10, seconds: float = 0.2) -> float:
     return together(threads) / together(1)
 
 
+class _Figures:
+    """The nanoseconds of one run, by kind."""
+
+    def __init__(self, made: list[Subject], taken: dict[str, float]) -> None:
+        self._made, self._taken = made, taken
+
+    def of(self, kind: str, role: str, word: str = "") -> list[float]:
+        return [
+            self._taken[_key(subject)]
+            for subject in self._made
+            if (subject.kind, subject.role) == (kind, role) and word in subject.name
+        ]
+
+    def over(self, kind: str, role: str, word: str = "") -> float:
+        """Ours by the fastest of the others; not a number when there are none."""
+        return self.of(kind, "ours")[0] / min(self.of(kind, role, word), default=float("nan"))
+
+
 def _goals(
     made: list[Subject],
     taken: dict[str, float],
@@ -106,43 +124,26 @@ def _goals(
     parallel: float,
     http: dict[str, float],
 ) -> list[Goal]:
-    def ours(kind: str) -> float:
-        return next(taken[_key(s)] for s in made if s.kind == kind and s.role == "ours")
-
-    def floor(kind: str, word: str) -> Subject:
-        return next(s for s in made if s.kind == kind and s.role == "floor" and word in s.name)
-
-    def fastest(kind: str) -> float:
-        peers = [
-            taken[_key(s)] for s in made if s.kind == kind and s.role == "peer" and "semaphore" not in s.name
-        ]
-        return min(peers, default=float("nan"))
-
-    own_chain = next(s for s in made if s.kind == "chain" and s.role == "ours")
-    session = http["Holdfast session"] / http["requests, trust_env off"]
+    figures = _Figures(made, taken)
+    session = http["Holdfast session"]
+    pace = {
+        role: next(threads[_key(s)] for s in made if s.kind == "chain" and s.role == role and word in s.name)
+        for role, word in (("ours", ""), ("floor", "with locks"))
+    }
+    own = figures.of("chain", "ours")[0]
+    both = "breaker with window and slow calls ÷ fastest peer with both"
+    eight = "chain, 8 threads, throughput ÷ floor with locks"
+    plain = session / http["requests, trust_env off"]
     return [
-        Goal("whole chain ÷ fastest complete peer", ours("chain") / fastest("chain"), 0.5),
-        Goal(
-            "whole chain ÷ layered floor without locks",
-            ours("chain") / taken[_key(floor("chain", "without"))],
-            2.0,
-        ),
-        Goal(
-            "breaker with window and slow calls ÷ fastest peer with both",
-            ours("breaker") / fastest("breaker"),
-            1.0,
-        ),
-        Goal("open rejection ÷ fastest peer", ours("open") / fastest("open"), 1.0),
-        Goal("open rejection ÷ floor", ours("open") / taken[_key(floor("open", "clock"))], 1.6),
-        Goal(
-            "chain, 8 threads, throughput ÷ floor with locks",
-            threads[_key(own_chain)] / threads[_key(floor("chain", "with locks"))],
-            0.7,
-            at_least=True,
-        ),
+        Goal("whole chain ÷ fastest complete peer", figures.over("chain", "peer"), 0.5),
+        Goal("whole chain ÷ layered floor without locks", figures.over("chain", "floor", "without"), 2.0),
+        Goal(both, figures.over("breaker", "peer"), 1.0),
+        Goal("open rejection ÷ fastest peer", figures.over("open", "peer"), 1.0),
+        Goal("open rejection ÷ floor", figures.over("open", "floor"), 1.6),
+        Goal(eight, pace["ours"] / pace["floor"], 0.7, at_least=True),
         Goal("10 parallel 200 ms calls through a closed breaker ÷ one", parallel, 1.2),
-        Goal("HTTP session ÷ plain requests without environment", session, 1.08),
-        Goal("chain's share of one local HTTP call", ours("chain") / 1000 / http["Holdfast session"], 0.01),
+        Goal("HTTP session ÷ plain requests without environment", plain, 1.08),
+        Goal("chain's share of one local HTTP call", own / 1000 / session, 0.01),
     ]
 
 
@@ -183,6 +184,7 @@ _TITLES = {
     "chain": "Whole chain around a no-op",
     "breaker": "Breaker alone, window and slow calls",
     "open": "Rejection by an open breaker",
+    "part": "What the chain is made of (each piece with the call around it; the rest is the frames between)",
 }
 _PACKAGES = [
     *(

@@ -21,7 +21,7 @@ def nanoseconds(call: Call, times: int) -> float:
     return (time.thread_time_ns() - started) / times
 
 
-def medians(calls: Mapping[str, Call], *, rounds: int = 9, seconds: float = 0.03) -> dict[str, float]:
+def medians(calls: Mapping[str, Call], *, rounds: int = 31, seconds: float = 0.01) -> dict[str, float]:
     """Median nanoseconds of each call, over rounds in which each runs for about `seconds`."""
     logging.disable(logging.CRITICAL)
     times = {name: max(100, int(seconds * 1e9 / nanoseconds(call, 300))) for name, call in calls.items()}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
+from time import monotonic
 from typing import Any
 
 from bench import floors
 from resilience.breaker import BreakerPolicy, CircuitBreaker
-from resilience.bulkhead import BulkheadPolicy
+from resilience.bulkhead import Bulkhead, BulkheadPolicy
 from resilience.chain import Chain, ChainPolicy
 from resilience.deadline import Deadline
 from resilience.errors import BreakerOpen
-from resilience.ratelimit import LimiterPolicy
+from resilience.ratelimit import LimiterPolicy, SlidingLimiter
 from resilience.retry import RetryPolicy
 
 Call = Callable[[], object]
@@ -23,7 +25,7 @@ FOREVER = 10**6
 
 @dataclass(frozen=True)
 class Subject:
-    """`kind`: "bare", "chain", "breaker" (window and slow calls), "open" (a rejection). `role`: ours, floor, peer."""
+    """`kind`: bare, chain, breaker (window and slow calls), open (a rejection), part. `role`: ours, floor, peer."""
 
     kind: str
     role: str
@@ -70,6 +72,33 @@ def _ours() -> list[Subject]:
         Subject("chain", "ours", "Holdfast, 4 layers and deadline", chain),
         Subject("breaker", "ours", "Holdfast, window and slow calls", breaker),
         Subject("open", "ours", "Holdfast", opened),
+    ]
+
+
+def _parts() -> list[Subject]:
+    """What one good call through our chain is made of, piece by piece."""
+
+    def breaker() -> Call:
+        stage = CircuitBreaker(BreakerPolicy(window=100, slow_call=2.0)).stage
+        return lambda: stage.success(stage.enter(1.0), 1.0)
+
+    def limiter() -> Call:
+        take, moments = SlidingLimiter(LimiterPolicy(2000, 0.5)).take, count().__next__
+        return lambda: take(moments())
+
+    def bulkhead() -> Call:
+        places = Bulkhead(BulkheadPolicy(64))
+        return lambda: places.give_back(places.pop())
+
+    def clock() -> Call:
+        return lambda: (monotonic(), monotonic())
+
+    return [
+        Subject("part", "ours", "deadline of the attempt", lambda: lambda: Deadline(1.0)),
+        Subject("part", "ours", "breaker: lease, verdict, window", breaker),
+        Subject("part", "ours", "exact sliding window", limiter),
+        Subject("part", "ours", "place in the bulkhead", bulkhead),
+        Subject("part", "ours", "clock, twice", clock),
     ]
 
 
@@ -132,4 +161,9 @@ def subjects() -> list[Subject]:
     """All of them; a peer that is not installed fails when made, and is then left out."""
     from bench.peers import PEERS
 
-    return [*_floors(), *_ours(), *(Subject(kind, "peer", name, make) for kind, name, make in PEERS)]
+    return [
+        *_floors(),
+        *_ours(),
+        *_parts(),
+        *(Subject(kind, "peer", name, make) for kind, name, make in PEERS),
+    ]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from payments.dependencies import DependencySettings, call_budgets
@@ -183,6 +184,28 @@ def _dependency(
     )
 
 
+def _surroundings(env: Reader) -> dict[str, Any]:
+    """What is around the checkout: traffic, servers, orchestrator, broker."""
+    return {
+        "expected_rps": env.integer("EXPECTED_RPS", 40, low=1),
+        "web_threads": env.integer("WEB_THREADS", 16, low=1, high=10_000),
+        "web_workers": env.integer("WEB_WORKERS", 2, low=1, high=1000),
+        "spare_threads": env.integer("SPARE_THREADS", 8, low=2, high=1000),
+        "shed_checkout_share": float(env.number("SHED_CHECKOUT_SHARE", "0.9", low="0.01", high="1")),
+        "shed_browsing_share": float(env.number("SHED_BROWSING_SHARE", "0.75", low="0.01", high="1")),
+        "queue_limit_ms": env.integer("QUEUE_LIMIT_MS", 250, low=1, high=60_000),
+        "retry_after_seconds": env.integer("RETRY_AFTER_SECONDS", 1, low=1, high=3600),
+        "web_backlog": env.integer("WEB_BACKLOG", 256, low=1, high=65_535),
+        "caller_timeout_seconds": float(env.number("CALLER_TIMEOUT_SECONDS", "10", low="0.1")),
+        "drain_seconds": float(env.number("DRAIN_SECONDS", "5")),
+        "grace_seconds": float(env.number("GRACE_SECONDS", "20")),
+        "orchestrator_grace_seconds": float(env.number("ORCHESTRATOR_GRACE_SECONDS", "30")),
+        "task_seconds": env.integer("TASK_SECONDS", 90, low=1),
+        "broker_visibility_seconds": env.integer("BROKER_VISIBILITY_SECONDS", 3600, low=1),
+        "notice_outage_seconds": float(env.number("NOTICE_OUTAGE_SECONDS", "60", low="0.1")),
+    }
+
+
 def read_holdfast(env: Reader) -> HoldfastSettings:
     """The application's own settings. Problems are gathered in `env`."""
     return HoldfastSettings(
@@ -223,22 +246,7 @@ def read_holdfast(env: Reader) -> HoldfastSettings:
         replay_rate=float(env.number("REPLAY_RATE", "5", low="0.01")),
         replay_ramp_seconds=env.integer("REPLAY_RAMP_SECONDS", 10),
         tick_seconds=float(env.number("TICK_SECONDS", "1", low="0.1")),
-        expected_rps=env.integer("EXPECTED_RPS", 40, low=1),
-        web_threads=env.integer("WEB_THREADS", 16, low=1, high=10_000),
-        web_workers=env.integer("WEB_WORKERS", 2, low=1, high=1000),
-        spare_threads=env.integer("SPARE_THREADS", 8, low=2, high=1000),
-        shed_checkout_share=float(env.number("SHED_CHECKOUT_SHARE", "0.9", low="0.01", high="1")),
-        shed_browsing_share=float(env.number("SHED_BROWSING_SHARE", "0.75", low="0.01", high="1")),
-        queue_limit_ms=env.integer("QUEUE_LIMIT_MS", 250, low=1, high=60_000),
-        retry_after_seconds=env.integer("RETRY_AFTER_SECONDS", 1, low=1, high=3600),
-        web_backlog=env.integer("WEB_BACKLOG", 256, low=1, high=65_535),
-        caller_timeout_seconds=float(env.number("CALLER_TIMEOUT_SECONDS", "10", low="0.1")),
-        drain_seconds=float(env.number("DRAIN_SECONDS", "5")),
-        grace_seconds=float(env.number("GRACE_SECONDS", "20")),
-        orchestrator_grace_seconds=float(env.number("ORCHESTRATOR_GRACE_SECONDS", "30")),
-        task_seconds=env.integer("TASK_SECONDS", 90, low=1),
-        broker_visibility_seconds=env.integer("BROKER_VISIBILITY_SECONDS", 3600, low=1),
-        notice_outage_seconds=float(env.number("NOTICE_OUTAGE_SECONDS", "60", low="0.1")),
+        **_surroundings(env),
     )
 
 

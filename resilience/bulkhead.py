@@ -30,13 +30,15 @@ class Bulkhead:
     cannot drift. Thread-safe.
     """
 
-    __slots__ = ("_places", "give_back", "name", "policy", "rejected")
+    __slots__ = ("_places", "give_back", "name", "policy", "pop", "rejected")
 
     def __init__(self, policy: BulkheadPolicy, *, name: str = "") -> None:
         self.policy = policy
         self.name = name
         self.rejected = Counter()
         self._places = deque(range(policy.max_concurrent))
+        self.pop = self._places.pop
+        """`take` for the chain, which saves a frame: raises IndexError instead, to be turned into `refusal()`."""
         self.give_back = self._places.append
         """Give back a place that `take` returned, exactly once."""
 
@@ -48,11 +50,14 @@ class Bulkhead:
     def take(self) -> int:
         """Take a place, to be given back with `give_back`. Raises BulkheadFull at once when there is none."""
         try:
-            return self._places.pop()
+            return self.pop()
         except IndexError:
-            pass
+            raise self.refusal() from None
+
+    def refusal(self) -> BulkheadFull:
+        """Count a refusal and return it."""
         self.rejected.add()
-        raise BulkheadFull(f"{self.name}: all {self.policy.max_concurrent} places are taken")
+        return BulkheadFull(f"{self.name}: all {self.policy.max_concurrent} places are taken")
 
     @contextmanager
     def place(self) -> Iterator[None]:

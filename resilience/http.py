@@ -24,6 +24,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import EmptyPoolError
 
 from resilience.body import Unusable, parse, read_all, unpack
 from resilience.clock import SYSTEM_CLOCK, Clock
@@ -338,7 +339,11 @@ class _WaitsBriefly:
 
     def _get_conn(self, timeout: float | None = None) -> Any:
         bounds = current_bounds.get()
-        conn = super()._get_conn(max(0.0, min(bounds.pool_wait, bounds.left())))  # type: ignore[misc]
+        left = bounds.end - bounds.now()
+        if left <= 0:
+            # This error alone says that no connection was taken; after any other the pool would put one back.
+            raise EmptyPoolError(self, "the time for this call is over")  # type: ignore[arg-type]
+        conn = super()._get_conn(min(bounds.pool_wait, left))  # type: ignore[misc]
         bounds.phase = "connect"
         return conn
 

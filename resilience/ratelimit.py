@@ -57,9 +57,11 @@ class SlidingLimiter:
         except IndexError:
             used = now  # every token is in another thread's hand
         else:
-            if now - used < self._period:
-                # Perhaps the thread slept since it read the clock, and others have used the tokens meanwhile.
-                now = self._clock.monotonic()
+            if now - used >= self._period:
+                tokens.append(now)
+                return
+            # Perhaps the thread slept since it read the clock, and others have used the tokens meanwhile.
+            now = self._clock.monotonic()
             if now - used >= self._period:
                 tokens.append(now)
                 return

@@ -8,6 +8,7 @@ threads of each test process, behind real sockets.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 _running: list[Any] = []
+_homes: list[Path] = []
 NEIGHBOURS: dict[str, Any] = {}
 _DEFAULTS = {
     "HOLDFAST_ENV": "test",
@@ -45,8 +47,10 @@ def pytest_load_initial_conftests() -> None:
     """Comes before Django's settings are read."""
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
-    home = Path(tempfile.mkdtemp(prefix="holdfast-tests-"))
-    os.environ.setdefault("HOLDFAST_HOME", str(home))
+    if "HOLDFAST_HOME" not in os.environ:
+        _homes.append(temporary_home("holdfast-tests-"))
+        os.environ["HOLDFAST_HOME"] = str(_homes[-1])
+    home = Path(os.environ["HOLDFAST_HOME"])
     from sandbox.embedded import start_postgres, start_valkey
 
     if "DATABASE_URL" not in os.environ:
@@ -56,6 +60,13 @@ def pytest_load_initial_conftests() -> None:
         _running.append(start_valkey(home / "valkey"))
         os.environ["BROKER_URL"] = _running[-1].url
     _start_neighbours()
+
+
+def temporary_home(prefix: str) -> Path:
+    """A new folder; run by root, PostgreSQL is another user's, who has to pass through it."""
+    home = Path(tempfile.mkdtemp(prefix=prefix))
+    home.chmod(0o711)
+    return home
 
 
 def _start_neighbours() -> None:
@@ -78,3 +89,5 @@ def _start_neighbours() -> None:
 def pytest_unconfigure() -> None:
     while _running:
         _running.pop().stop()
+    while _homes:
+        shutil.rmtree(_homes.pop(), ignore_errors=True)

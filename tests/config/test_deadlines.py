@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -53,6 +54,28 @@ def test_a_transaction_gets_its_own_bound_which_a_rollback_cannot_mix_up(transac
             assert in_force() == 10_000
         assert in_force() == 10_000
     assert in_force() == 0
+
+
+def test_the_bound_of_a_transaction_ends_with_it(transactional_db: None) -> None:
+    with within(Deadline.after_ms(60_000)), transaction.atomic():
+        assert 0 < in_force() <= 60_000
+    assert in_force() == 0
+
+
+def test_a_failed_savepoint_can_be_left_when_half_of_the_time_has_passed(transactional_db: None) -> None:
+    clock = ManualClock()
+    with within(Deadline.after_ms(60_000, clock=clock)), transaction.atomic():
+        assert in_force() == 60_000
+        with suppress(DatabaseError), transaction.atomic():
+            fail_and(lambda: clock.advance(40))
+        assert in_force() == 20_000
+
+
+def fail_and(then: Callable[[], None]) -> None:
+    try:
+        connection.cursor().execute("SELECT 1/0")
+    finally:
+        then()
 
 
 def test_a_broken_transaction_still_reports_its_own_error(transactional_db: None) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ import requests
 
 from sandbox.embedded import Running, start_postgres, start_valkey
 from sandbox.processes import descendants, free_port, spawn
-from tests.servers import NEIGHBOURS
+from tests.servers import NEIGHBOURS, temporary_home
 from tests.world import VISA, Page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -119,7 +119,7 @@ class Stack:
     """One shop of real processes. Use as a context manager: nothing is left behind."""
 
     def __init__(self, *, own_postgres: bool = False, **environment: str) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="holdfast-stack-"))
+        self.home = temporary_home("holdfast-stack-")
         self.database = f"stack_{uuid.uuid4().hex[:12]}"
         self.valkey: Running = start_valkey(self.home / "valkey")
         self.postgres = start_postgres(self.home / "postgres", durable=False) if own_postgres else None
@@ -155,6 +155,7 @@ class Stack:
             self.postgres.stop()
         else:
             _admin(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
+        shutil.rmtree(self.home, ignore_errors=True)
 
     def manage(self, *arguments: str, check: bool = True) -> str:
         done = subprocess.run(

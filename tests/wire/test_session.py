@@ -11,7 +11,7 @@ import pytest
 from resilience.deadline import HEADER, Deadline
 from resilience.errors import PoolTimeout, ResilienceError
 from resilience.http import HttpPolicy, HttpSession, request_id
-from resilience.testing import ScriptedNeighbour, answer
+from resilience.testing import ManualClock, ScriptedNeighbour, answer
 from tests.wire.cases import policy, refused_port, server_tls
 
 
@@ -73,6 +73,27 @@ def test_the_pool_never_opens_more_connections_than_its_size():
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
         assert (neighbour.accepted, len(refused)) == (2, 6)
+
+
+def test_a_thread_that_reaches_the_pool_too_late_leaves_it_as_it_was(monkeypatch):
+    clock = ManualClock()
+    with ScriptedNeighbour.answering() as neighbour:
+        session = HttpSession(policy(neighbour.url, pool_size=2), clock=clock)
+        session.request("GET", "/", deadline=Deadline.after_ms(5000, clock=clock))
+        pool = session._connected()._pool.pool
+        assert pool.qsize() == 2
+        taken = pool.get_nowait()  # one call is in flight
+        connected = session._connected
+
+        def put_to_sleep_on_the_way():
+            clock.advance(10)
+            return connected()
+
+        monkeypatch.setattr(session, "_connected", put_to_sleep_on_the_way)
+        with pytest.raises(PoolTimeout):
+            session.request("GET", "/", deadline=Deadline.after_ms(5000, clock=clock))
+        assert pool.qsize() == 1
+        pool.put_nowait(taken)
 
 
 def test_failures_use_up_no_place_in_the_pool_and_do_not_rebuild_it():
