@@ -14,7 +14,7 @@ from django.contrib.auth.forms import SetPasswordForm
 from django.contrib.auth.tokens import default_token_generator
 from django.core import signing
 from django.db import IntegrityError, transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse, reverse_lazy
 from django.utils.decorators import method_decorator
@@ -33,11 +33,11 @@ _SALT = "holdfast.join"
 _LINK_SECONDS = 24 * 3600
 
 
-def limited(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+def limited(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """Answers 429 to an address that tries to log in too often. Counted in this process, so Redis has no part in it."""
 
     @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.method != "POST" or LOG_INS.count(address_of(request)):
             return view(request, *args, **kwargs)
         response = render(request, "orders/too_many.html", {"log_in": True}, status=429)
