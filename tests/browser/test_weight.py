@@ -26,7 +26,7 @@ def weigh(page: Page, path: str) -> dict[str, int]:
         answers.append(answer)
 
     page.on("response", keep)
-    page.goto(path, wait_until="networkidle")
+    page.goto(path, wait_until="load")
     weights: dict[str, int] = {}
     for answer in answers:
         kind = answer.request.resource_type
