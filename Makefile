@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export HOLDFAST_HOME ?= .holdfast
 export PORT ?= 8000
+MINUTES ?= 5
 
 # Static checks start no server; Django only has to be able to read its settings.
 CHECK_ENV := HOLDFAST_ENV=test SECRET_KEY=static-checks DATABASE_URL=postgresql://127.0.0.1/none \
@@ -35,6 +36,9 @@ $(VENV)-bench/bench.installed: requirements/bench.txt
 	@echo "installing bench"
 	@$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
+
+chaos: $(VENV)/dev.installed  ## MINUTES of shopping while everything dies at random, then the audit
+	@exec $(BIN)/python -m tests.chaos --minutes $(MINUTES)
 
 check: $(VENV)/dev.installed  ## static checks
 	$(BIN)/ruff check .
