@@ -84,7 +84,12 @@ def test_a_gzip_bomb_is_never_unpacked():
 
 @pytest.mark.parametrize(
     ("data", "encoding"),
-    [(b"no gzip", "gzip"), (gzip.compress(b"x" * 100, mtime=0)[:-9], "gzip"), (b"x", "br"), (b"x", "gzip, gzip")],
+    [
+        (b"no gzip", "gzip"),
+        (gzip.compress(b"x" * 100, mtime=0)[:-9], "gzip"),
+        (b"x", "br"),
+        (b"x", "gzip, gzip"),
+    ],
 )
 def test_broken_or_unknown_encodings_are_unusable(data, encoding):
     with pytest.raises(Unusable):

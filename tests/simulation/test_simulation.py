@@ -18,7 +18,7 @@ from orders.operations import place, undo
 from payments.models import Payment
 from tests.simulation import machine
 
-SEQUENCES = int(os.environ.get("SIMULATION_SEQUENCES", "500"))
+SEQUENCES = int(os.environ.get("SIMULATION_SEQUENCES", "40"))
 STEPS = int(os.environ.get("SIMULATION_STEPS", "50"))
 PARTS = 4
 _ENOUGH = 400
