@@ -448,7 +448,7 @@ class Shop(RuleBasedStateMachine):
 def _cart(form: place.Checkout) -> CartView:
     quantity = form.shown_minor // 1000
     item = CartItem(0, SKU, quantity, {"en": "Thing"}, 1000, dbtime.read())
-    return CartView(0, form.owner, "EUR", (item,))
+    return CartView(0, form.owner, "EUR", (item,), dbtime.read())
 
 
 def quote_cart(cart: CartView, currency: str, deadline: Deadline) -> PricedCart:
