@@ -62,6 +62,11 @@ def pytest_load_initial_conftests() -> None:
     _start_neighbours()
 
 
+def end_with_the_run(thing: Any) -> None:
+    """`thing.stop()` is called at the end, before the servers stop."""
+    _running.append(thing)
+
+
 def temporary_home(prefix: str) -> Path:
     """A new folder; run by root, PostgreSQL is another user's, who has to pass through it."""
     home = Path(tempfile.mkdtemp(prefix=prefix))

@@ -23,11 +23,8 @@ def main() -> int:
         os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
         django.setup()
         from tests.chaos.storm import Storm
-        from tests.processes.harness import migrated_template
 
-        with migrated_template() as template:
-            os.environ["HOLDFAST_TEMPLATE_DATABASE"] = template
-            report = Storm(options.seed, options.minutes * 60, options.shoppers).blow()
+        report = Storm(options.seed, options.minutes * 60, options.shoppers).blow()
         print(report)
         return 1 if report.violations else 0
     finally:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from tests.chaos.storm import Storm
-from tests.processes.harness import migrated_template
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _template() -> Iterator[None]:
-    with migrated_template() as name:
-        os.environ["HOLDFAST_TEMPLATE_DATABASE"] = name
-        yield
 
 
 @pytest.mark.timeout(400)

@@ -1,21 +1,13 @@
-"""Real processes: one migrated database to copy from, clean neighbours for each test."""
+"""Clean neighbours and a stack of real processes for each test."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.neighbours import Neighbourhood
-from tests.processes.harness import Stack, migrated_template
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _template() -> Iterator[None]:
-    with migrated_template() as name:
-        os.environ["HOLDFAST_TEMPLATE_DATABASE"] = name
-        yield
+from tests.processes.harness import Stack
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ own where it shall be stopped; Valkey is the stack's own always. The neighbours 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -14,7 +15,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -24,6 +26,7 @@ import requests
 
 from sandbox.embedded import Running, start_postgres, start_valkey
 from sandbox.processes import descendants, free_port, spawn
+from tests import servers
 from tests.servers import NEIGHBOURS, temporary_home
 from tests.world import VISA, Page
 
@@ -141,8 +144,7 @@ class Stack:
         if self.postgres:
             self.manage("migrate", "--verbosity", "0")
         else:
-            template = os.environ["HOLDFAST_TEMPLATE_DATABASE"]
-            _admin(f"CREATE DATABASE {self.database} TEMPLATE {template}")
+            _admin(f"CREATE DATABASE {self.database} TEMPLATE {_template().name}")
         self.manage("seed_demo")
         return self
 
@@ -236,20 +238,27 @@ class Stack:
         assert "all invariants hold" in output, output
 
 
-@contextlib.contextmanager
-def migrated_template() -> Iterator[str]:
+@dataclass(frozen=True)
+class _Template:
     """A migrated, empty database to copy from."""
-    name = f"template_{uuid.uuid4().hex[:12]}"
-    _admin(f"CREATE DATABASE {name}")
-    environment = {**os.environ, **_FAST, "DATABASE_URL": database_url(name)}
+
+    name: str
+
+    def stop(self) -> None:
+        _admin(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
+
+
+@functools.cache
+def _template() -> _Template:
+    """Made by the first stack of this test process, dropped before the servers end."""
+    template = _Template(f"template_{uuid.uuid4().hex[:12]}")
+    _admin(f"CREATE DATABASE {template.name}")
+    servers.end_with_the_run(template)
     subprocess.run(
         [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
         cwd=ROOT,
-        env=environment,
+        env={**os.environ, **_FAST, "DATABASE_URL": database_url(template.name)},
         check=True,
         timeout=60,
     )
-    try:
-        yield name
-    finally:
-        _admin(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    return template

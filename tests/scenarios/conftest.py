@@ -1,21 +1,13 @@
-"""Scenarios with real processes need a migrated database to copy from."""
+"""Clean neighbours and a stack of real processes, for the scenarios that need them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.neighbours import Neighbourhood
-from tests.processes.harness import Stack, migrated_template
-
-
-@pytest.fixture(scope="module")
-def template() -> Iterator[None]:
-    with migrated_template() as name:
-        os.environ["HOLDFAST_TEMPLATE_DATABASE"] = name
-        yield
+from tests.processes.harness import Stack
 
 
 @pytest.fixture
@@ -26,6 +18,6 @@ def neighbours() -> Iterator[Neighbourhood]:
 
 
 @pytest.fixture
-def stack(template: None, neighbours: Neighbourhood) -> Iterator[Stack]:
+def stack(neighbours: Neighbourhood) -> Iterator[Stack]:
     with Stack() as stack:
         yield stack
