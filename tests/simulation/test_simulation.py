@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from orders import outbox
-from orders.models import Order, OutboxMessage
-from orders.operations import place, undo
+from orders.models import OutboxMessage
+from orders.operations import place
 from payments.models import Payment
 from tests.simulation import machine
 
@@ -81,34 +81,9 @@ def _key_of_the_attempt(payment: Payment) -> str:
     return f"charge-{payment.id}-{os.urandom(4).hex()}"
 
 
-def _expire_without_lock(order_id: int) -> bool:
-    """Planted: looked at without a lock, then written."""
-    order = Order.objects.get(pk=order_id)
-    return _expire_this(order)
-
-
-def _expire_this(order: Order) -> bool:
-    from django.db import transaction
-
-    from orders.operations.steps import CLOCK
-    from orders.states import HOLDING, OrderAction
-    from payments import crashpoints, dbtime
-
-    with transaction.atomic():
-        now = dbtime.read()
-        if order.status not in HOLDING or order.reserve_until > now:
-            return False
-        if outbox.in_flight(order.pk, outbox.CHARGE):
-            return False
-        crashpoints.reached("expire.checked")
-        undo._end(order, OrderAction.EXPIRE, CLOCK, "the reserve ran out", now)
-    return True
-
-
 PLANTED = {
     "no lease token is asked for": (outbox, "_mine", _without_the_token),
     "a key is made for each attempt": (Payment, "idempotency_key", property(_key_of_the_attempt)),
-    "expiry takes no lock": (undo, "_expire", _expire_without_lock),
 }
 
 
