@@ -203,7 +203,7 @@ def _postgres_settings(durable: bool) -> list[str]:
     settings = {
         "listen_addresses": _HOST,
         "unix_socket_directories": "",
-        "max_connections": "200",
+        "max_connections": "500",
         "timezone": "UTC",
         "log_timezone": "UTC",
         "log_min_messages": "warning",

@@ -70,7 +70,7 @@ def test_postgres_is_ours_alone_on_loopback_without_a_unix_socket(postgres: Runn
     assert ask(postgres, "SELECT current_user || '@' || current_database()") == "holdfast@holdfast"
     assert ask(postgres, "SHOW listen_addresses") == "127.0.0.1"
     assert ask(postgres, "SHOW unix_socket_directories") == ""
-    assert (ask(postgres, "SHOW max_connections"), ask(postgres, "SHOW timezone")) == ("200", "UTC")
+    assert (ask(postgres, "SHOW max_connections"), ask(postgres, "SHOW timezone")) == ("500", "UTC")
     owner = Path(f"/proc/{postgres.pid}").stat().st_uid
     assert owner != 0
 

@@ -39,8 +39,10 @@ def _quiet_shop(transactional_db: None, tune: Any, monkeypatch: pytest.MonkeyPat
     )
     monkeypatch.setattr(place, "quote_cart", machine.quote_cart)
     logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
     mail.outbox.clear()
 
 
