@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from orders.guesses import LOG_INS, WRONG_LINKS
+from tests.neighbours import Neighbourhood
+from tests.processes.harness import Stack
 from tests.world import Shopper, World
 
 
@@ -42,3 +44,18 @@ def tune(settings: Any) -> Any:
         payment_clients.reset()
 
     return change
+
+
+@pytest.fixture
+def neighbours() -> Iterator[Neighbourhood]:
+    """Healthy neighbours for tests with real processes."""
+    found = Neighbourhood()
+    yield found
+    found.heal()
+
+
+@pytest.fixture
+def stack(neighbours: Neighbourhood) -> Iterator[Stack]:
+    """A shop of real processes."""
+    with Stack() as stack:
+        yield stack
