@@ -135,8 +135,11 @@ def tell_deadline() -> int | None:
 TOLD: list[int | None] = []
 
 
-def test_a_deadline_travels_to_a_worker_in_the_headers_of_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporter, "start", lambda kind: None)  # this worker is the tests' own process, which lives on
+def test_a_deadline_travels_to_a_worker_in_the_headers_of_the_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The worker is the tests' own process, which lives on and must not go on to report.
+    monkeypatch.setattr(reporter, "start", lambda kind: None)
     assert isinstance(tell_deadline, DeadlineTask)
     TOLD.clear()
     queue = "deadline-test"
