@@ -12,9 +12,16 @@ import signal
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init, celeryd_init, worker_process_init
+from celery.signals import (
+    beat_init,
+    celeryd_init,
+    worker_process_init,
+    worker_process_shutdown,
+    worker_ready,
+)
 from django.conf import settings
 
+from config import exposition
 from config.checks import insist
 from config.deadlines import DeadlineTask
 
@@ -84,6 +91,7 @@ app.autodiscover_tasks(["orders", "payments"])
 @celeryd_init.connect
 def _worker_waits_for_its_broker(conf: Any = None, **kwargs: Any) -> None:
     insist()
+    exposition.prepare(settings.HOLDFAST_HOME, settings.METRICS_PORT)
     conf.broker_transport_options = {
         "visibility_timeout": settings.HOLDFAST.broker_visibility_seconds,
         "socket_connect_timeout": 2,
@@ -99,6 +107,20 @@ def _report_the_breaker(**kwargs: Any) -> None:
     from payments.controller import WORKER
 
     reporter.start(WORKER)
+    if exposition.wanted():
+        from config import metrics
+
+        metrics.start(web=False)
+
+
+@worker_ready.connect
+def _serve_metrics(**kwargs: Any) -> None:
+    exposition.serve(os.environ.get("HOST", "127.0.0.1"), settings.METRICS_PORT)
+
+
+@worker_process_shutdown.connect
+def _forget_metrics(pid: int = 0, **kwargs: Any) -> None:
+    exposition.forget(pid)
 
 
 @beat_init.connect

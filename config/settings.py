@@ -23,6 +23,7 @@ SECRET_KEY = _env.text("SECRET_KEY")
 if PRODUCTION and 0 < len(SECRET_KEY) < 50:
     _env.problems.append("SECRET_KEY must have at least 50 characters.")
 DEBUG = False
+METRICS_PORT = _env.integer("METRICS_PORT", 0, high=65_535)
 HOLDFAST_HOME = Path(_env.text("HOLDFAST_HOME", str(BASE_DIR / ".holdfast")))
 HOLDFAST = read_holdfast(_env)
 PAYMENT_API_KEY = _env.text("PAYMENT_API_KEY")
