@@ -12,13 +12,7 @@ import signal
 from typing import Any
 
 from celery import Celery
-from celery.signals import (
-    beat_init,
-    celeryd_init,
-    worker_process_init,
-    worker_process_shutdown,
-    worker_ready,
-)
+from celery.signals import beat_init, celeryd_init, worker_process_init, worker_ready
 from django.conf import settings
 
 from config import exposition
@@ -108,19 +102,14 @@ def _report_the_breaker(**kwargs: Any) -> None:
 
     reporter.start(WORKER)
     if exposition.wanted():
-        from config import metrics
+        from config import sampling
 
-        metrics.start(web=False)
+        sampling.start(web=False)
 
 
 @worker_ready.connect
 def _serve_metrics(**kwargs: Any) -> None:
-    exposition.serve(os.environ.get("HOST", "127.0.0.1"), settings.METRICS_PORT)
-
-
-@worker_process_shutdown.connect
-def _forget_metrics(pid: int = 0, **kwargs: Any) -> None:
-    exposition.forget(pid)
+    exposition.serve(settings.METRICS_HOST, settings.METRICS_PORT)
 
 
 @beat_init.connect

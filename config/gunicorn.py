@@ -21,8 +21,7 @@ try:
 except ConfigurationError as error:
     sys.exit(str(error))
 
-METRICS_PORT = settings.METRICS_PORT
-exposition.prepare(settings.HOLDFAST_HOME, METRICS_PORT)
+exposition.prepare(settings.HOLDFAST_HOME, settings.METRICS_PORT)
 
 bind = f"{os.environ.get('HOST', '127.0.0.1')}:{os.environ.get('PORT', '8000')}"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
@@ -56,7 +55,7 @@ def post_fork(arbiter: Any, worker: Any) -> None:
 
 def when_ready(arbiter: Any) -> None:
     """The master has its signal handlers: ours takes SIGTERM."""
-    exposition.serve(os.environ.get("HOST", "127.0.0.1"), METRICS_PORT)
+    exposition.serve(settings.METRICS_HOST, settings.METRICS_PORT)
     MasterDrain(arbiter, settings.HOLDFAST.drain_seconds).install()
 
 
@@ -68,13 +67,9 @@ def post_worker_init(worker: Any) -> None:
     WorkerDrain(worker).install()
     reporter.start(WEB)
     if exposition.wanted():
-        from config import metrics
+        from config import sampling
 
-        metrics.start(web=True)
-
-
-def child_exit(arbiter: Any, worker: Any) -> None:
-    exposition.forget(worker.pid)
+        sampling.start(web=True)
 
 
 def pre_request(worker: Any, request: Any) -> None:

@@ -1,152 +1,96 @@
-"""The metrics of one process, under resilience4j's names where they exist. docs/reference/metrics.md lists them.
+"""Every series of one process, under resilience4j's names where they exist. docs/reference/metrics.md lists them.
 
-A thread copies the figures once a second, so that no request pays for them and a hung database only makes the
-figures of the database stand still. Import after the fork.
+Import after the fork. Labels are names out of the code or the settings, never anything that a visitor sends.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from typing import Any
 
-from django.db import DatabaseError, InterfaceError, connection
-from prometheus_client import Counter, Gauge
-from psycopg_pool import PoolTimeout
+from prometheus_client import Counter, Gauge, Histogram
 
-from config.shedding import shedder
-from orders import clients as order_clients
-from orders import outbox
-from payments import clients as payment_clients
-from payments import mode
-from payments.states import EffectiveMode
-from resilience.breaker_policy import State
-from resilience.chain import Chain, ChainSnapshot
-from resilience.shedding import Priority
+# From a cache's answer to a worker's longest call, dense around the shares of the checkout's budget.
+_CALLS = (0.005, 0.01, 0.025, 0.05, 0.08, 0.12, 0.16, 0.2, 0.24, 0.3, 0.4, 0.5, 1, 2.5, 5, 10)
+_REQUESTS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 2.5, 5, 10)
 
-logger = logging.getLogger(__name__)
-_SECONDS = 1.0
-_DATABASE_EVERY = 5  # turns
 
-# A breaker belongs to its process: the worst of the living ones is shown.
-STATE = Gauge(
-    "resilience_circuitbreaker_state", "1: a process is so", ["name", "state"], multiprocess_mode="livemax"
+def _gauge(name: str, text: str, *labels: str, of: str) -> Gauge:
+    """`of`: how the values of several processes make one, see prometheus_client."""
+    return Gauge(name, text, labels, multiprocess_mode=of)  # type: ignore[arg-type]
+
+
+def _shared(name: str, text: str, *labels: str) -> Gauge:
+    """A figure out of the database, the same whoever reads it: the newest reading counts."""
+    return _gauge(name, text, *labels, of="mostrecent")
+
+
+# The chain of one neighbour. A breaker belongs to its process: the worst of the living ones is shown.
+STATE = _gauge(
+    "resilience_circuitbreaker_state", "1 while a process is in this state", "name", "state", of="livemax"
 )
-RATE = Gauge(
-    "resilience_circuitbreaker_failure_rate", "Percent; -1: unknown", ["name"], multiprocess_mode="livemax"
+FAILURE_RATE = _gauge(
+    "resilience_circuitbreaker_failure_rate", "Percent of the window; -1 unknown", "name", of="livemax"
 )
-CALLS = Counter("resilience_circuitbreaker_calls", "Calls by what came of them", ["name", "kind"])
+SLOW_RATE = _gauge(
+    "resilience_circuitbreaker_slow_call_rate", "Percent of the window; -1 unknown", "name", of="livemax"
+)
+CALLS = Counter(
+    "resilience_circuitbreaker_calls", "Attempts by what the breaker made of them", ["name", "kind"]
+)
+SECONDS = Histogram(
+    "resilience_circuitbreaker_calls_seconds",
+    "Attempts that reached the call",
+    ["name", "kind"],
+    buckets=_CALLS,
+)
 RETRIES = Counter(
     "resilience_retry_calls", "Calls by their end and by whether they were repeated", ["name", "kind"]
 )
-REJECTED = Counter("resilience_rejections", "Every refusal of a layer of ours", ["name", "layer"])
-REFUSED = Counter("resilience_final_refusals", "Calls whose caller was finally told: not sent", ["name"])
-PLACES = Gauge(
-    "resilience_bulkhead_available_concurrent_calls", "Free places", ["name"], multiprocess_mode="livemin"
+REJECTED = Counter(
+    "resilience_rejections", "Every refusal of a layer of ours, also of a repeat", ["name", "layer"]
 )
-PERMITS = Gauge(
-    "resilience_ratelimiter_available_permissions", "Free permissions", ["name"], multiprocess_mode="livemin"
+REFUSED = Counter("resilience_final_refusals", "Calls whose caller was finally told: not sent", ["name"])
+PLACES = _gauge("resilience_bulkhead_available_concurrent_calls", "Free places", "name", of="livemin")
+PERMITS = _gauge("resilience_ratelimiter_available_permissions", "Free permissions", "name", of="livemin")
+
+# The web server's door and pages.
+REQUESTS = Counter("holdfast_http_requests", "Answers, shed ones too", ["page", "method", "status"])
+TOOK = Histogram(
+    "holdfast_http_request_duration_seconds", "Time to the answer", ["page", "method"], buckets=_REQUESTS
 )
 SHED = Counter("holdfast_shed_requests", "Requests refused at the door", ["priority"])
-IN_FLIGHT = Gauge("holdfast_requests_in_flight", "Requests in work", multiprocess_mode="livesum")
-PENDING = Gauge(
-    "holdfast_outbox_pending", "Messages waiting", ["destination"], multiprocess_mode="mostrecent"
+IN_FLIGHT = _gauge("holdfast_requests_in_flight", "Requests in work, probes not counted", of="livesum")
+IN_FLIGHT_LIMIT = _gauge("holdfast_requests_in_flight_limit", "Places of all processes", of="livesum")
+
+# Orders and money, as this process saw them.
+CHECKOUTS = Counter("holdfast_checkouts", "Submitted checkouts by their end", ["end"])
+CHARGES = Counter("holdfast_charges", "Calls to charge an order by what the answer meant", ["outcome"])
+
+# The database's own figures.
+PENDING = _shared("holdfast_outbox_pending", "Messages waiting", "destination")
+OLDEST = _shared("holdfast_outbox_oldest_age_seconds", "Age of the oldest waiting message", "destination")
+LATE = _shared(
+    "holdfast_outbox_late_seconds", "For how long a message could have been taken by somebody", "destination"
 )
-OLDEST = Gauge(
-    "holdfast_outbox_oldest_age_seconds",
-    "Age of the oldest waiting",
-    ["destination"],
-    multiprocess_mode="mostrecent",
+DEAD = _shared("holdfast_outbox_dead_letters", "Dead letters", "destination")
+MODE = _shared("holdfast_mode", "1: orders are taken in this mode", "mode")
+UNPAID_ORDERS = _shared("holdfast_unpaid_orders", "Orders accepted and not paid")
+UNPAID_ORDERS_LIMIT = _shared("holdfast_unpaid_orders_limit", "Agreed limit of holdfast_unpaid_orders")
+UNPAID_TOTAL = _shared("holdfast_unpaid_total_minor", "Their sum in minor units of the base currency")
+UNPAID_TOTAL_LIMIT = _shared(
+    "holdfast_unpaid_total_limit_minor", "Agreed limit of holdfast_unpaid_total_minor"
 )
-DEAD = Gauge("holdfast_outbox_dead_letters", "Dead letters", ["destination"], multiprocess_mode="mostrecent")
-MODE = Gauge("holdfast_mode", "1: orders are taken so", ["mode"], multiprocess_mode="mostrecent")
-SAMPLED = Gauge(
-    "holdfast_database_sampled_timestamp_seconds",
-    "When the database was last read",
-    multiprocess_mode="mostrecent",
+RESERVES_ENDING = _shared("holdfast_reserves_ending", "Unpaid orders whose reserve ends within ten minutes")
+MONEY_CHECKS = _shared("holdfast_money_checks_open", "Cases about money that wait for a person")
+UNKNOWN_PAYMENTS = _shared(
+    "holdfast_payments_unknown", "Payments of which nobody has known for a minute whether they took money"
 )
+RATE_AGE = _shared("holdfast_rate_age_seconds", "Since the rate was fetched; +Inf without one", "currency")
+RATE_STALE = _shared("holdfast_rate_stale", "1: the rate is not fresh", "currency")
+CURRENCY_OFFERED = _shared("holdfast_currency_offered", "1: orders are taken in this currency", "currency")
+SAMPLED = _shared("holdfast_database_sampled_timestamp_seconds", "When the database was last read")
 
 
-class Sampler(threading.Thread):
-    """Copies the figures until the process ends. `web`: this process has a door."""
-
-    def __init__(self, *, web: bool) -> None:
-        super().__init__(name="metrics", daemon=True)
-        self._web = web
-        self._seen: dict[tuple[object, ...], int] = {}
-        self._silent = False
-
-    def run(self) -> None:
-        turn, pause = 0, threading.Event()
-        while not pause.wait(_SECONDS):
-            self.sample()
-            if turn % _DATABASE_EVERY == 0:
-                self._read_database()
-            turn += 1
-
-    def sample(self) -> None:
-        """What the process knows by itself."""
-        for chain in _chains(self._web):
-            self._chain(chain.snapshot())
-        if self._web:
-            IN_FLIGHT.set(shedder().in_flight)
-            for priority in Priority:
-                self._count(SHED, shedder().shed[priority].value, priority.name.lower())
-
-    def _count(self, counter: Counter, total: int, *labels: str) -> None:
-        """Ours only ever grow; what they grew by is counted. The first look makes the series, at 0."""
-        key = (id(counter), *labels)
-        counter.labels(*labels).inc(max(0, total - self._seen.get(key, 0)))
-        self._seen[key] = total
-
-    def _chain(self, found: ChainSnapshot) -> None:
-        name, breaker = found.name, found.breaker
-        for state in State:
-            STATE.labels(name, state.value).set(breaker.state is state)
-        RATE.labels(name).set(-1 if breaker.failure_rate is None else breaker.failure_rate)
-        kinds = {"successful": breaker.succeeded, "failed": breaker.failed, "ignored": breaker.ignored}
-        for kind, total in {**kinds, "not_permitted": found.rejected_by_breaker}.items():
-            self._count(CALLS, total, name, kind)
-        for outcome in ("successful", "failed"):
-            for how in ("without_retry", "with_retry"):
-                self._count(RETRIES, getattr(found, f"{outcome}_{how}"), name, f"{outcome}_{how}")
-        for layer in ("breaker", "limiter", "bulkhead"):
-            self._count(REJECTED, getattr(found, f"rejected_by_{layer}"), name, layer)
-        self._count(REJECTED, found.rejected_for_time, name, "time")
-        self._count(REFUSED, found.refused, name)
-        if found.bulkhead_available is not None:
-            PLACES.labels(name).set(found.bulkhead_available)
-        if found.limiter_available is not None:
-            PERMITS.labels(name).set(found.limiter_available)
-
-    def _read_database(self) -> None:
-        try:
-            for destination, figures in outbox.stats().items():
-                PENDING.labels(destination).set(figures.pending)
-                OLDEST.labels(destination).set(figures.oldest_seconds)
-                DEAD.labels(destination).set(figures.dead)
-            effective = mode.current().effective
-            for one in EffectiveMode:
-                MODE.labels(one.value.lower()).set(one == effective)
-            SAMPLED.set(datetime.now(UTC).timestamp())
-            self._silent = False
-        except (DatabaseError, InterfaceError, PoolTimeout) as error:
-            if not self._silent:  # one line an outage
-                logger.warning("metrics of the database stand still", extra={"error": type(error).__name__})
-            self._silent = True
-        finally:
-            connection.close()
-
-
-def _chains(web: bool) -> Iterator[Chain]:
-    gateway = payment_clients.inline_gateway() if web else payment_clients.built_background_gateway()
-    if gateway is not None:
-        yield gateway.chain
-    yield order_clients.catalog().chain
-    yield order_clients.rates().chain
-
-
-def start(*, web: bool) -> None:
-    """Begins to copy. Call after the fork, once."""
-    Sampler(web=web).start()
+def every() -> list[Any]:
+    """All metrics of this module, in the order of their names in it."""
+    return [value for value in globals().values() if isinstance(value, Counter | Gauge | Histogram)]
