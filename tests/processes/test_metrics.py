@@ -16,6 +16,7 @@ from tests.neighbours import DOWN, Neighbourhood
 from tests.processes.harness import Browser, Stack, eventually
 
 pytestmark = pytest.mark.process
+PATIENT = {"CHECKOUT_BUDGET_MS": "8000", "INLINE_LEASE_SECONDS": "10"}
 
 
 def series(port: int) -> dict[str, float]:
@@ -40,6 +41,7 @@ def test_figures_of_all_processes_add_up_and_neither_a_death_nor_an_outage_is_hi
     stack: Stack, neighbours: Neighbourhood
 ) -> None:
     port, worker = free_port(), free_port()
+    stack.environment.update(PATIENT)
     base = stack.web(WEB_WORKERS="2", METRICS_PORT=str(port), PAYMENT_BREAKER_OPEN_SECONDS="60")
     stack.start("money-worker", stack.command("money-worker"), METRICS_PORT=str(worker))
     for _ in range(6):
@@ -50,7 +52,7 @@ def test_figures_of_all_processes_add_up_and_neither_a_death_nor_an_outage_is_hi
         return total(port, "resilience_circuitbreaker_calls_total", name="payment", kind="successful")
 
     eventually(lambda: paid() == 6, 10, "six payments are six")
-    assert total(port, "holdfast_checkouts_total", end="paid") == 6
+    eventually(lambda: total(port, "holdfast_checkouts_total", end="paid") == 6, 5)
     submits = {"page": "checkout", "method": "POST"}
     assert total(port, "holdfast_http_requests_total", status="302", **submits) == 6
     assert total(port, "holdfast_http_request_duration_seconds_count", **submits) == 6
