@@ -11,7 +11,7 @@ CHECK_ENV := HOLDFAST_ENV=test SECRET_KEY=static-checks DATABASE_URL=postgresql:
 	BROKER_URL=redis://127.0.0.1/0 PAYMENT_URL=http://127.0.0.1 PAYMENT_API_KEY=none \
 	CATALOG_URL=http://127.0.0.1 RATES_URL=http://127.0.0.1
 
-.PHONY: demo test smoke check bench chaos clean
+.PHONY: demo test smoke check bench chaos lab clean
 
 $(VENV)/%.installed: requirements/%.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +39,9 @@ $(VENV)-bench/bench.installed: requirements/bench.txt
 
 chaos: $(VENV)/dev.installed  ## MINUTES of shopping while everything dies at random, then the audit
 	@exec $(BIN)/python -m tests.chaos --minutes $(MINUTES)
+
+lab: $(VENV)/demo.installed  ## every experiment, with plots, into HOLDFAST_HOME/lab
+	@exec $(BIN)/python manage.py lab --out $(HOLDFAST_HOME)/lab
 
 check: $(VENV)/dev.installed  ## static checks
 	$(BIN)/ruff check .

@@ -8,6 +8,11 @@ from config.environment import ConfigurationError, use_running_demo
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["lab"]:
+        # It starts its own servers, so it must work where none is configured: without settings.
+        from sandbox.lab.__main__ import main as lab
+
+        sys.exit(lab(sys.argv[2:]))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     use_running_demo()
     from django.core.management import execute_from_command_line

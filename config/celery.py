@@ -12,7 +12,7 @@ import signal
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init, celeryd_init, worker_process_init, worker_ready
+from celery.signals import beat_init, celeryd_init, setup_logging, worker_process_init, worker_ready
 from django.conf import settings
 
 from config import exposition
@@ -80,6 +80,11 @@ def _configure() -> None:
 
 _configure()
 app.autodiscover_tasks(["orders", "payments"])
+
+
+@setup_logging.connect
+def _keep_the_log_of_the_settings(**kwargs: Any) -> None:
+    """While somebody listens here Celery leaves handlers alone; its own format would drop every line's fields."""
 
 
 @celeryd_init.connect

@@ -121,7 +121,7 @@ def is_storage_failure(error: BaseException) -> bool:
 
 
 def _storage_page(request: HttpRequest) -> HttpResponse:
-    text = _("We cannot save anything at the moment, so nothing was ordered or changed just now.")
+    text = _("We could not save this just now, so nothing was ordered or changed.")
     response = render(None, "orders/storage_unavailable.html", {"text": text}, status=503)
     response["Retry-After"] = "5"
     response["Cache-Control"] = "no-store"

@@ -201,6 +201,9 @@ LOGGING = {
     "loggers": {
         "django.request": {"level": "ERROR"},
         "django.server": {"level": "WARNING"},
+        "celery": {"level": "WARNING"},  # it tells every tick
+        # A stranger's Host header is answered with 400; its traceback would only say so at length.
+        "django.security.DisallowedHost": {"level": "CRITICAL"},
     },
 }
 

@@ -22,6 +22,7 @@ METHODS = [
     ("pm_card_authenticationRequired", _("Card that needs a confirmation")),
 ]
 
+_NO_ADDRESS = _("This does not look like an e-mail address.")
 _QUANTITY = format_lazy(_("Please enter a whole number between 1 and {limit}."), limit=MAX_QUANTITY)
 
 
@@ -75,14 +76,18 @@ class CheckoutForm(forms.Form):
         label=_("E-mail"),
         error_messages={
             "required": _("Please enter your e-mail address: we write to it when something changes."),
-            "invalid": _("This does not look like an e-mail address."),
+            "invalid": _NO_ADDRESS,
+            "null_characters_not_allowed": _NO_ADDRESS,
         },
     )
     address = forms.CharField(
         max_length=LONGEST_ADDRESS,
         required=False,
         label=_("Delivery address"),
-        error_messages={"max_length": _("This address is too long for a parcel's label.")},
+        error_messages={
+            "max_length": _("This address is too long for a parcel's label."),
+            "null_characters_not_allowed": _("This address has characters that cannot be printed."),
+        },
     )
     member = forms.BooleanField(required=False, widget=forms.HiddenInput)
     method = forms.ChoiceField(

@@ -262,7 +262,7 @@ def deliver(lease: Lease) -> None:
         _settle_quietly(lease, lambda: dead(lease, reason))
     except DatabaseError:
         # The lease runs out by itself; the database is the very thing that does not answer.
-        logger.exception("database error in delivery", extra={"kind": lease.kind})
+        logger.exception("database error in delivery", extra={"kind": lease.kind, "order_id": lease.order_id})
     except Exception as error:
         logger.exception("delivery failed", extra={"kind": lease.kind, "order_id": lease.order_id})
         reason = f"{type(error).__name__}"

@@ -121,6 +121,10 @@ def _submit(request: HttpRequest) -> HttpResponse:
         alert = str(next(iter(form.errors.get("shown_total", [])), ""))
         if "currency" in form.errors:
             alert = _("This currency is not offered.")
+        elif "token" in form.errors:
+            alert = _(
+                "This form was not complete, so nothing was ordered. Please check it and confirm again."
+            )
         return _form(request, form, status=422, alert=alert, fresh_token="token" in form.errors)
     if form.cleaned_data["member"] and not request.user.is_authenticated:
         return _log_in_again(request)

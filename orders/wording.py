@@ -81,7 +81,7 @@ WORDS: dict[Situation, Words] = {
     Situation.AWAITING: Words(
         _("Accepted, awaiting payment"),
         _(
-            "Your order is saved and the goods are reserved for you. The payment service does not answer at the "
+            "Your order is saved and the goods are reserved for you. Payments cannot be taken at the "
             "moment, so nothing has been taken yet. We will take the payment within the hour and write to you."
         ),
         "hourglass",
@@ -112,15 +112,15 @@ WORDS: dict[Situation, Words] = {
     ),
     Situation.CANCELLED: Words(
         _("Cancelled"),
-        _("This order is cancelled. It will not be charged."),
+        _("This order is cancelled. No payment will be taken for it from now on."),
         "cross",
         _MAYBE_CAPTURED,
     ),
     Situation.EXPIRED: Words(
         _("Cancelled: not paid in time"),
         _(
-            "We could not take the payment while the goods were reserved. The order is cancelled and will not be "
-            "charged."
+            "We could not take the payment while the goods were reserved. The order is cancelled: no payment "
+            "will be taken for it from now on."
         ),
         "late",
         _MAYBE_CAPTURED,

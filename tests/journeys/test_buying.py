@@ -134,7 +134,7 @@ def test_a_cancelled_order_is_never_charged(world: World, shopper: Shopper) -> N
     world.fault(world.gateway, REFUSE)
     page = shopper.buy()
     cancelled = shopper.post(f"{page.path}cancel/", {})
-    assert "This order is cancelled. It will not be charged." in cancelled.text
+    assert "This order is cancelled. No payment will be taken for it from now on." in cancelled.text
     world.heal()
     world.work()
     assert world.money_calls == []

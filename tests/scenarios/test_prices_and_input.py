@@ -204,28 +204,30 @@ def test_an_unreadable_shown_total_brings_the_form_back_with_a_sentence(
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "sentence"),
     [
-        {"email": "no address"},
-        {"email": ""},
-        {"email": "a@b.example\x00"},
-        {"address": "x\x00y"},
-        {"address": "x" * 501},
-        {"method": "pm_other"},
-        {"method": "pm_card_visa\x00"},
-        {"token": "not-a-token"},
-        {"token": ""},
-        {"currency": "EUR\x00"},
+        ({"email": "no address"}, "This does not look like an e-mail address."),
+        ({"email": ""}, "Please enter your e-mail address"),
+        ({"email": "a@b.example\x00"}, "This does not look like an e-mail address."),
+        ({"address": "x\x00y"}, "This address has characters that cannot be printed."),
+        ({"address": "x" * 501}, "This address is too long for a parcel's label."),
+        ({"method": "pm_other"}, "Please choose one of the ways to pay."),
+        ({"method": "pm_card_visa\x00"}, "Please choose one of the ways to pay."),
+        ({"token": "not-a-token"}, "This form was not complete, so nothing was ordered."),
+        ({"token": ""}, "This form was not complete, so nothing was ordered."),
+        ({"currency": "EUR\x00"}, "This currency is not offered."),
     ],
     ids=ascii,
 )
-def test_any_unusable_field_brings_the_form_back_with_what_was_typed(
-    world: World, shopper: Shopper, changes: dict[str, Any]
+def test_any_unusable_field_brings_the_form_back_with_what_was_typed_and_one_sentence(
+    world: World, shopper: Shopper, changes: dict[str, Any], sentence: str
 ) -> None:
     shopper.put_in_basket()
     page = shopper.submit(shopper.checkout_form(**changes))
     assert page.status == 422
     assert "/checkout/" in page.forms
+    assert page.text.count(sentence) == 1
+    assert "Null characters" not in page.text
     assert untouched()
     assert "Thank you" in shopper.submit(shopper.checkout_form()).text
 

@@ -1,0 +1,1 @@
+"""The lab: stories of real outages, played again on our own code, with our figures beside theirs."""
