@@ -12,9 +12,10 @@ import signal
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init, celeryd_init, worker_process_init
+from celery.signals import beat_init, celeryd_init, setup_logging, worker_process_init, worker_ready
 from django.conf import settings
 
+from config import exposition
 from config.checks import insist
 from config.deadlines import DeadlineTask
 
@@ -81,9 +82,15 @@ _configure()
 app.autodiscover_tasks(["orders", "payments"])
 
 
+@setup_logging.connect
+def _keep_the_log_of_the_settings(**kwargs: Any) -> None:
+    """While somebody listens here Celery leaves handlers alone; its own format would drop every line's fields."""
+
+
 @celeryd_init.connect
 def _worker_waits_for_its_broker(conf: Any = None, **kwargs: Any) -> None:
     insist()
+    exposition.prepare(settings.HOLDFAST_HOME, settings.METRICS_PORT)
     conf.broker_transport_options = {
         "visibility_timeout": settings.HOLDFAST.broker_visibility_seconds,
         "socket_connect_timeout": 2,
@@ -99,6 +106,15 @@ def _report_the_breaker(**kwargs: Any) -> None:
     from payments.controller import WORKER
 
     reporter.start(WORKER)
+    if exposition.wanted():
+        from config import sampling
+
+        sampling.start(web=False)
+
+
+@worker_ready.connect
+def _serve_metrics(**kwargs: Any) -> None:
+    exposition.serve(settings.METRICS_HOST, settings.METRICS_PORT)
 
 
 @beat_init.connect

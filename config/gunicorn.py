@@ -7,6 +7,7 @@ import struct
 import sys
 from typing import Any
 
+from config import exposition
 from config.draining import MasterDrain, WorkerDrain, close_politely
 from config.environment import ConfigurationError, Reader
 
@@ -19,6 +20,8 @@ try:
     from config import settings
 except ConfigurationError as error:
     sys.exit(str(error))
+
+exposition.prepare(settings.HOLDFAST_HOME, settings.METRICS_PORT)
 
 bind = f"{os.environ.get('HOST', '127.0.0.1')}:{os.environ.get('PORT', '8000')}"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
@@ -52,6 +55,7 @@ def post_fork(arbiter: Any, worker: Any) -> None:
 
 def when_ready(arbiter: Any) -> None:
     """The master has its signal handlers: ours takes SIGTERM."""
+    exposition.serve(settings.METRICS_HOST, settings.METRICS_PORT)
     MasterDrain(arbiter, settings.HOLDFAST.drain_seconds).install()
 
 
@@ -62,6 +66,10 @@ def post_worker_init(worker: Any) -> None:
 
     WorkerDrain(worker).install()
     reporter.start(WEB)
+    if exposition.wanted():
+        from config import sampling
+
+        sampling.start(web=True)
 
 
 def pre_request(worker: Any, request: Any) -> None:

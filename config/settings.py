@@ -23,6 +23,8 @@ SECRET_KEY = _env.text("SECRET_KEY")
 if PRODUCTION and 0 < len(SECRET_KEY) < 50:
     _env.problems.append("SECRET_KEY must have at least 50 characters.")
 DEBUG = False
+METRICS_PORT = _env.integer("METRICS_PORT", 0, high=65_535)
+METRICS_HOST = _env.text("METRICS_HOST", "127.0.0.1")
 HOLDFAST_HOME = Path(_env.text("HOLDFAST_HOME", str(BASE_DIR / ".holdfast")))
 HOLDFAST = read_holdfast(_env)
 PAYMENT_API_KEY = _env.text("PAYMENT_API_KEY")
@@ -52,6 +54,7 @@ if not PRODUCTION:
 MIDDLEWARE = [
     "config.middleware.ProbeMiddleware",
     "config.middleware.RequestIdMiddleware",
+    "config.metering.MeteringMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "config.shedding.SheddingMiddleware",
@@ -198,6 +201,7 @@ LOGGING = {
     "loggers": {
         "django.request": {"level": "ERROR"},
         "django.server": {"level": "WARNING"},
+        "celery": {"level": "WARNING"},  # it tells every tick
         # A stranger's Host header is answered with 400; its traceback would only say so at length.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
     },

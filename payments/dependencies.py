@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from resilience.breaker import BreakerPolicy
 from resilience.budget import CallBudget, call_budget, shares
 from resilience.bulkhead import BulkheadPolicy
-from resilience.chain import Chain, ChainPolicy
+from resilience.chain import Chain, ChainPolicy, Observer
 from resilience.http import HttpPolicy, HttpSession
 from resilience.ratelimit import LimiterPolicy
 from resilience.retry import RetryPolicy
@@ -34,6 +34,14 @@ class DependencySettings:
     rate_limit: int
     rate_period_ms: int
     retry_budget: float
+
+
+_observers: list[Observer] = []
+
+
+def observe_calls(observer: Observer) -> None:
+    """Chains built from now on tell `observer` of each attempt. Call once a process, before its first client."""
+    _observers[:] = [observer]
 
 
 def call_budgets(
@@ -94,5 +102,6 @@ def build_chain(name: str, dependency: DependencySettings, budget: CallBudget) -
             ),
             limiter=LimiterPolicy(limit=dependency.rate_limit, period=dependency.rate_period_ms / 1000),
             bulkhead=BulkheadPolicy(max_concurrent=dependency.bulkhead),
-        )
+        ),
+        observer=_observers[0] if _observers else None,
     )

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import QuerySet
+
 from payments import dbtime
 from payments.models import MoneyCheck, Payment
 from payments.operations import PaymentView, view
@@ -46,9 +48,20 @@ def open_checks(limit: int = 200) -> list[MoneyCheckView]:
     return [MoneyCheckView(row.pk, row.order_key, row.subject, row.reason, row.opened_at) for row in rows]
 
 
+def count_open_checks() -> int:
+    """How many cases wait for a person."""
+    return MoneyCheck.objects.filter(closed_at__isnull=True).count()
+
+
+def _unknown(at_least: timedelta) -> QuerySet[Payment]:
+    return Payment.objects.filter(status=PaymentStatus.UNKNOWN, created_at__lte=dbtime.Now() - at_least)
+
+
 def unknown_since(at_least: timedelta) -> list[PaymentView]:
     """Payments of which nobody knows for so long whether they took money, the longest first."""
-    rows = Payment.objects.filter(
-        status=PaymentStatus.UNKNOWN, created_at__lte=dbtime.Now() - at_least
-    ).order_by("created_at")
-    return [view(payment) for payment in rows[:1000]]
+    return [view(payment) for payment in _unknown(at_least).order_by("created_at")[:1000]]
+
+
+def count_unknown(at_least: timedelta) -> int:
+    """How many of those there are."""
+    return _unknown(at_least).count()

@@ -26,6 +26,7 @@ from orders.outbox import Lease, LeaseLostError
 from orders.pricing import Freshness, Quote
 from orders.queries import CartView
 from orders.states import OrderAction, OrderStatus
+from orders.tally import CHECKOUTS, End
 from payments import crashpoints, dbtime, mode
 from payments import operations as payments
 from payments.operations import PaymentView
@@ -85,25 +86,35 @@ def check_out(form: Checkout, cart: CartView, deadline: Deadline) -> str:
     was made and the basket is as it was.
     """
     try:
-        return _place_and_pay(form, cart, deadline)
-    except _REFUSALS:
+        token, end = _place_and_pay(form, cart, deadline)
+    except tuple(_REFUSALS) as error:
         # Whatever speaks against a new order, the one that this form made earlier stands.
-        if existing := find_existing(form.token, form.owner):
+        existing = find_existing(form.token, form.owner)
+        CHECKOUTS[End.REPEATED if existing else _REFUSALS[type(error)]].add()
+        if existing:
             return existing
         raise
+    CHECKOUTS[end].add()
+    return token
 
 
-_REFUSALS = (
-    EmptyCartError,
-    PriceChangedError,
-    UnpaidLimitError,
-    stock.SoldOutError,
-    CatalogDownError,
-    CurrencyUnavailableError,
-)
+_ENDS = {
+    OrderStatus.PAID: End.PAID,
+    OrderStatus.DECLINED: End.DECLINED,
+    OrderStatus.ACTION_REQUIRED: End.ACTION_REQUIRED,
+    OrderStatus.AWAITING_PAYMENT: End.AWAITING_PAYMENT,
+}
+_REFUSALS: dict[type[Exception], End] = {
+    EmptyCartError: End.EMPTY,
+    PriceChangedError: End.PRICE_CHANGED,
+    UnpaidLimitError: End.UNPAID_LIMIT,
+    stock.SoldOutError: End.SOLD_OUT,
+    CatalogDownError: End.CATALOG_DOWN,
+    CurrencyUnavailableError: End.CURRENCY_UNAVAILABLE,
+}
 
 
-def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> str:
+def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> tuple[str, End]:
     priced = quote_cart(cart, form.currency, deadline) if cart.lines else None
     if priced is None or priced.quote is None:
         raise EmptyCartError
@@ -115,15 +126,17 @@ def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> str:
     stock.glance(_wanted(quote))
     placed = _place(form, cart, priced, quote, deadline, degraded=degraded, limited=later)
     if isinstance(placed, str):
-        return placed
+        return placed, End.REPEATED
     crashpoints.reached("place.committed")
     order, lease, payment = placed
-    if lease is not None:
-        try:
-            take_money(lease, payment, deadline, SHOPPER)
-        except LeaseLostError:
-            logger.warning("a worker took the charge over", extra={"order": order.number})
-    return order.token
+    if lease is None:
+        return order.token, End.AWAITING_PAYMENT
+    try:
+        status = take_money(lease, payment, deadline, SHOPPER)
+    except LeaseLostError:
+        logger.warning("a worker took the charge over", extra={"order": order.number})
+        return order.token, End.TAKEN_OVER
+    return order.token, _ENDS.get(status, End.TAKEN_OVER)
 
 
 def _place(

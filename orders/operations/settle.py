@@ -18,6 +18,7 @@ from orders.operations import notify, stock
 from orders.operations.steps import SHOPPER, lock, move, tell
 from orders.outbox import Lease
 from orders.states import HOLDING, OrderAction, OrderStatus
+from orders.tally import CHARGES
 from payments import crashpoints, dbtime
 from payments import operations as payments
 from payments.operations import PaymentView
@@ -51,6 +52,7 @@ def settle(lease: Lease, payment: PaymentView, outcome: ChargeOutcome, actor: st
             _acknowledge(lease)
         crashpoints.reached("settle.written")
     crashpoints.reached("settle.committed")
+    CHARGES[type(outcome)].add()
     logger.info(
         "payment outcome",
         extra={"order": order.number, "outcome": type(outcome).__name__, "status": str(order.status)},

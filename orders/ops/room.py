@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Count, Min, Sum
+from django.db.models import Count, Min, QuerySet, Sum
 
 from orders import outbox, queries
 from orders.currencies import exponent
@@ -29,6 +29,7 @@ SOON = timedelta(minutes=10)
 SHOWN = 20
 """Rows of a list; the rest is a number."""
 _RATE_OVER = 60.0
+_TOO_LONG = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,9 @@ class Room:
 
 def read() -> Room:
     """A dozen small queries."""
-    ending = Order.objects.filter(
-        status__in=[s.value for s in HOLDING], reserve_until__lte=dbtime.read() + SOON
-    )
+    ending = _ending()
     letters = outbox.dead_letters()
-    unknown = payments.unknown_since(timedelta(minutes=1))
+    unknown = payments.unknown_since(_TOO_LONG)
     return Room(
         mode=mode.current(),
         board=replicas.board(),
@@ -134,6 +133,26 @@ def read() -> Room:
         unknown_count=len(unknown),
         rates=[offer for offer in queries.currency_offers() if _remarkable(offer)],
         audit=duty.recent(),
+    )
+
+
+@dataclass(frozen=True)
+class Worries:
+    """How many cases of each kind somebody should look at, for the metrics."""
+
+    reserves_ending: int
+    money_checks: int
+    unknown_payments: int
+
+
+def worries() -> Worries:
+    """Three counts."""
+    return Worries(_ending().count(), payments.count_open_checks(), payments.count_unknown(_TOO_LONG))
+
+
+def _ending() -> QuerySet[Order]:
+    return Order.objects.filter(
+        status__in=[s.value for s in HOLDING], reserve_until__lte=dbtime.read() + SOON
     )
 
 

@@ -59,6 +59,12 @@ def dead(waiting: Order) -> OutboxMessage:
     return OutboxMessage.objects.get(kind="notify")
 
 
+def test_the_shop_leads_those_to_the_room_who_may_enter_it(world: World, duty: Staff) -> None:
+    colleague, guest = Staff("colleague", right=False), Shopper()
+    link = 'href="/ops/"'
+    assert [link in who.get("/").html for who in (duty, colleague, guest)] == [True, False, False]
+
+
 def every_step(order: Order, letter: OutboxMessage) -> list[str]:
     return [
         "/ops/mode/",

@@ -65,6 +65,9 @@ def test_a_backlog_survives_an_orderly_end_a_kill_and_an_emptied_broker(
         f"all paid {time.monotonic() - begun:.1f} s later"
     )
     assert len(neighbours.charges) == ORDERS
+    numbers = [number for (number,) in stack.sql("SELECT number FROM orders_order")]
+    said = stack.log("money-worker")
+    assert any(f"order={number}" in said for number in numbers), "a worker's log names its orders"
     stack.audit()
 
 
