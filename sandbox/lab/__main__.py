@@ -17,6 +17,10 @@ from sandbox.lab.report import Report, Say
 
 EXPERIMENTS = {
     "breaker-cycle": "the breaker's whole cycle, with the bounce at the edge of recovery",
+    "limiter-edge": "100 calls in 2 ms under an honest limit of 50 a second",
+    "raw-vs-final": "refusals counted in the layer, and refusals that a caller felt",
+    "retry-storm": "3 × 3 × 3 = 27 calls for one request",
+    "amplification": "work done for callers who have left",
 }
 """Name → what it shows, in the order they are best read. The module has the same name."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.lab import breaker_cycle, plot
+from sandbox.lab import amplification, breaker_cycle, limiter_edge, plot, raw_vs_final, retry_storm
 from sandbox.lab.__main__ import EXPERIMENTS, main
 from sandbox.lab.report import Report, Row
 
@@ -30,6 +30,22 @@ def expect(report: Report) -> None:
 
 def test_the_breaker_goes_its_whole_way_with_the_bounce() -> None:
     expect(breaker_cycle.run(quiet, pace=0.15))
+
+
+def test_a_limit_is_kept_at_the_edge_of_its_periods() -> None:
+    expect(limiter_edge.run(quiet))
+
+
+def test_raw_refusals_and_final_ones_are_counted_apart() -> None:
+    expect(raw_vs_final.run(quiet, pace=0.1, tasks=150))
+
+
+def test_repeats_multiply_along_a_chain_of_services_and_a_budget_ends_that() -> None:
+    expect(retry_storm.run(quiet, requests=8))
+
+
+def test_a_deadline_handed_on_saves_the_work_for_nobody() -> None:
+    expect(amplification.run(quiet, requests=40))
 
 
 def test_a_failed_expectation_is_shown_and_ends_with_code_1(
