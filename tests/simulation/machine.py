@@ -122,6 +122,8 @@ class Shop(RuleBasedStateMachine):
                 cursor.execute("SET lock_timeout = '15ms'")
             try:
                 action()
+            except Died:
+                steps["died"] += 1
             finally:
                 with connection.cursor() as cursor:
                     cursor.execute("RESET lock_timeout")
@@ -253,10 +255,14 @@ class Shop(RuleBasedStateMachine):
     def expire(self) -> None:
         self.act("expire", undo.expire_overdue)
 
-    @rule(seconds=st.sampled_from([890, 3590]))
-    def expire_against_a_charge(self, seconds: int) -> None:
-        """The reserve runs out just when a worker wants to begin."""
+    @rule(trouble=st.sampled_from([("lost", 890), ("refuse", 3590)]))
+    def expire_against_a_charge(self, trouble: tuple[str, int]) -> None:
+        """The reserve of an unpaid order runs out just when a worker wants to begin."""
+        fault, seconds = trouble
+        self.order_in_trouble(VISA, fault)
+        self.stripe.plan.clear()
         self.pass_time(seconds)
+        self.act("expire", undo.expire_overdue)
         self.time.advance(12)
         self.intruder = self._charge_as_if_in_time
         self.act("expire", undo.expire_overdue)
@@ -266,7 +272,7 @@ class Shop(RuleBasedStateMachine):
         """What a worker does that has found the order in time, a moment before it was overdue."""
         shortest, pay.SHORTEST_CALL = pay.SHORTEST_CALL, -1000.0
         try:
-            self.worker_turn(1)
+            self.worker_turn(3)
         finally:
             pay.SHORTEST_CALL = shortest
 
