@@ -47,7 +47,7 @@ lab: $(VENV)/demo.installed  ## every experiment, with plots, into HOLDFAST_HOME
 	@exec $(BIN)/python manage.py lab --out $(HOLDFAST_HOME)/lab
 
 simulate: $(VENV)/dev.installed  ## SEQUENCES random lives of the shop, and the faults planted in it
-	SIMULATION_SEQUENCES=$(SEQUENCES) $(BIN)/python -m pytest -n 2 tests/simulation tests/simulation/planted.py
+	SIMULATION_SEQUENCES=$(SEQUENCES) $(BIN)/python -m pytest -n 2 tests/simulation/test_simulation.py tests/simulation/planted.py
 
 check: $(VENV)/dev.installed  ## static checks
 	$(BIN)/ruff check .
