@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "exhaustion": "a hung gateway and 200 threads: without layers, and with one more each time",
     "drain": "a web server told to stop with a checkout in flight",
     "preroute": "requests for a server that has been told to stop",
+    "poison": "a message that can never be delivered, at the head of the queue",
 }
 """Name → what it shows, in the order they are best read. The module has the same name."""
 
