@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import logging
 import os
 import platform
 import sys
@@ -37,6 +38,7 @@ class Goal:
 
 def main() -> None:
     where = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT
+    logging.disable(logging.CRITICAL)  # some peers write a line for each refusal
     made, missing = _make(subjects())
     print(f"{len(made)} subjects, not installed or not working: {', '.join(missing) or 'none'}", flush=True)
     nanoseconds = medians({_key(subject): call for subject, call in made})

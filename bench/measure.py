@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import statistics
 import threading
 import time
@@ -23,7 +22,6 @@ def nanoseconds(call: Call, times: int) -> float:
 
 def medians(calls: Mapping[str, Call], *, rounds: int = 31, seconds: float = 0.01) -> dict[str, float]:
     """Median nanoseconds of each call, over rounds in which each runs for about `seconds`."""
-    logging.disable(logging.CRITICAL)
     times = {name: max(100, int(seconds * 1e9 / nanoseconds(call, 300))) for name, call in calls.items()}
     found: dict[str, list[float]] = {name: [] for name in calls}
     gc.collect()

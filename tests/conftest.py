@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,15 @@ from orders.guesses import LOG_INS, WRONG_LINKS
 from tests.neighbours import Neighbourhood
 from tests.processes.harness import Stack
 from tests.world import Shopper, World
+
+
+@pytest.fixture(autouse=True)
+def _the_log_stays_on() -> Iterator[None]:
+    """A test that leaves logging switched off would blind those after it."""
+    yield
+    logger = logging.getLogger("resilience")
+    state = (logging.root.manager.disable, logger.disabled, logger.propagate, logger.getEffectiveLevel())
+    assert state == (logging.NOTSET, False, True, logging.INFO)
 
 
 @pytest.fixture

@@ -5,20 +5,17 @@ Every process is started by its line of the Procfile.
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import subprocess
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
+from sandbox.lab.shutdown import ask_anew, keep_asking
 from sandbox.processes import descendants
 from tests.neighbours import HANG, Neighbourhood
 from tests.processes.harness import Browser, Stack, eventually
@@ -27,39 +24,11 @@ pytestmark = pytest.mark.process
 # A checkout may take as long as the gateway does here: time is not the subject, its end is.
 PATIENT = {"CHECKOUT_BUDGET_MS": "20000", "INLINE_LEASE_SECONDS": "30", "WEB_WORKERS": "3"}
 REMOVED_AFTER = 2.0  # seconds until the simulated load balancer stops sending
-PAUSE = 0.013
 
 
 def takes(seconds: float) -> dict[str, object]:
     """A rule for the gateway."""
     return {"match": {"method": "POST"}, "effect": {"latency_ms": int(seconds * 1000)}}
-
-
-def connect(base: str) -> http.client.HTTPConnection:
-    parts = urlsplit(base)
-    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
-
-
-def ask(connection: http.client.HTTPConnection, path: str = "/health/live/") -> str:
-    """The status as text, or what went wrong."""
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        connection.close()
-        return type(error).__name__
-    if answer.headers.get("Connection", "").lower() == "close":
-        connection.close()
-    return str(answer.status)
-
-
-def ask_anew(base: str, path: str = "/health/live/") -> str:
-    connection = connect(base)
-    try:
-        return ask(connection, path)
-    finally:
-        connection.close()
 
 
 class Stop:
@@ -115,30 +84,6 @@ def checkout_in_flight(base: str, neighbours: Neighbourhood) -> Future[int]:
     pool.shutdown(wait=False)
     eventually(lambda: len(neighbours.money_calls) > before, 10)
     return future
-
-
-def keep_asking(base: str, seconds: float, clients: int = 0) -> Counter[str]:
-    """New connections every 13 ms, and kept-alive clients with a request every 50 ms, as long as the load
-    balancer sends."""
-    seen: Counter[str] = Counter()
-    end = time.monotonic() + seconds
-
-    def faithful() -> None:
-        connection = connect(base)
-        while time.monotonic() < end:
-            seen[ask(connection)] += 1
-            time.sleep(0.05)
-        connection.close()
-
-    threads = [threading.Thread(target=faithful) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    while time.monotonic() < end:
-        seen[ask_anew(base)] += 1
-        time.sleep(PAUSE)
-    for thread in threads:
-        thread.join(20)
-    return seen
 
 
 def begins(stack: Stack, **environment: str) -> str:
