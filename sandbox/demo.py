@@ -34,7 +34,7 @@ _NEIGHBOURS = {"gateway": "PAYMENT", "catalog": "CATALOG", "rates": "RATES"}
 _WEB = "web"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What a manage.py beside the demo must share with it; the person's other variables are none of its business.
-_SHARED = (
+NAMES_OF_SETTINGS = (
     "DATABASE_URL", "BROKER_URL", "CACHE_URL", "SECRET_KEY", "SITE_URL", "HOLDFAST_ENV", "HOLDFAST_HOME", "PORT",
     "CHECKOUT_BUDGET_MS", "OWN_WORK_MS", "WEB_THREADS", "EXPECTED_RPS", "PAYMENT_", "CATALOG_", "RATES_", "DEGRADED_",
     "RESERVE_", "RECOVER_", "REPLAY_", "OUTBOX_",
@@ -64,7 +64,9 @@ class Demo:
         self.home = home.resolve()
         self.port = port
         given = {**os.environ, **(env or {})}
-        self.env = {name: value for name, value in given.items() if value or not name.startswith(_SHARED)}
+        self.env = {
+            name: value for name, value in given.items() if value or not name.startswith(NAMES_OF_SETTINGS)
+        }
         self.log_in = ""
         self._procfile = procfile
         self._preparation = preparation
@@ -261,7 +263,11 @@ class Demo:
     # --- what others read -----------------------------------------------------------------------------
 
     def _write_env_file(self) -> None:
-        lines = [f"{name}={value}" for name, value in sorted(self.env.items()) if name.startswith(_SHARED)]
+        lines = [
+            f"{name}={value}"
+            for name, value in sorted(self.env.items())
+            if name.startswith(NAMES_OF_SETTINGS)
+        ]
         _write_atomically(self._env_file, "\n".join(lines) + "\n")
 
     def _write_pids(self) -> None:

@@ -43,6 +43,16 @@ class Shopper:
             self._base + path, data=fields, timeout=self._timeout, allow_redirects=False
         )
 
+    def twin(self) -> "Shopper":
+        """The same person's other hand: the same session, connections of its own."""
+        other = Shopper(self._base, self._timeout)
+        other._session.cookies.update(self._session.cookies)
+        return other
+
+    def hang_up(self) -> None:
+        """Closes the connections; the next request makes one."""
+        self._session.close()
+
     def fill_basket(self, sku: str, quantity: int = 1) -> dict[str, str]:
         """Puts a product into the basket and returns the checkout's form, filled in."""
         self.get("/cart/")

@@ -21,6 +21,11 @@ EXPERIMENTS = {
     "raw-vs-final": "refusals counted in the layer, and refusals that a caller felt",
     "retry-storm": "3 × 3 × 3 = 27 calls for one request",
     "amplification": "work done for callers who have left",
+    "exhaustion": "a hung gateway and 200 threads: without layers, and with one more each time",
+    "drain": "a web server told to stop with a checkout in flight",
+    "preroute": "requests for a server that has been told to stop",
+    "poison": "a message that can never be delivered, at the head of the queue",
+    "outage": "ten minutes without a payment gateway, and the report for the business",
 }
 """Name → what it shows, in the order they are best read. The module has the same name."""
 
@@ -50,7 +55,12 @@ def main(words: Sequence[str] | None = None) -> int:
     begun, failed = time.monotonic(), []
     for number, name in enumerate(names, 1):
         _say(f"[{number}/{len(names)}] {name}: {EXPERIMENTS[name]}")
-        report = play(name, lambda line: _say(f"    {line}"))
+        try:
+            report = play(name, lambda line: _say(f"    {line}"))
+        except Exception as error:  # the others shall be played all the same
+            _say(f"    did not come to its end: {type(error).__name__}: {error}")
+            failed.append(name)
+            continue
         print(report.json() if options.json else f"\n{report.table()}\n", flush=True)
         if options.out:
             _say("    " + ", ".join(str(path) for path in report.write(options.out)))

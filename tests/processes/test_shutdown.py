@@ -5,19 +5,17 @@ Every process is started by its line of the Procfile.
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import subprocess
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from urllib.parse import urlsplit
+from pathlib import Path
 
 import pytest
 
+from sandbox.lab.shutdown import ask_anew, keep_asking
 from sandbox.processes import descendants
 from tests.neighbours import HANG, Neighbourhood
 from tests.processes.harness import Browser, Stack, eventually
@@ -26,7 +24,6 @@ pytestmark = pytest.mark.process
 # A checkout may take as long as the gateway does here: time is not the subject, its end is.
 PATIENT = {"CHECKOUT_BUDGET_MS": "20000", "INLINE_LEASE_SECONDS": "30", "WEB_WORKERS": "3"}
 REMOVED_AFTER = 2.0  # seconds until the simulated load balancer stops sending
-PAUSE = 0.013
 
 
 def takes(seconds: float) -> dict[str, object]:
@@ -34,51 +31,39 @@ def takes(seconds: float) -> dict[str, object]:
     return {"match": {"method": "POST"}, "effect": {"latency_ms": int(seconds * 1000)}}
 
 
-def connect(base: str) -> http.client.HTTPConnection:
-    parts = urlsplit(base)
-    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
-
-
-def ask(connection: http.client.HTTPConnection, path: str = "/health/live/") -> str:
-    """The status as text, or what went wrong."""
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        connection.close()
-        return type(error).__name__
-    if answer.headers.get("Connection", "").lower() == "close":
-        connection.close()
-    return str(answer.status)
-
-
-def ask_anew(base: str, path: str = "/health/live/") -> str:
-    connection = connect(base)
-    try:
-        return ask(connection, path)
-    finally:
-        connection.close()
-
-
 class Stop:
-    """One SIGTERM and what came of it."""
+    """One signal to end and what came of it."""
 
-    def __init__(self, stack: Stack, name: str = "web", send: Callable[[int, int], None] = os.kill) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        name: str = "web",
+        send: Callable[[int, int], None] = os.kill,
+        number: signal.Signals = signal.SIGTERM,
+    ) -> None:
         self._process: subprocess.Popen[bytes] = stack.processes[name]
         self._family = descendants(self._process.pid)
+        self._number = number
         self.at = time.monotonic()
-        send(self._process.pid, signal.SIGTERM)
+        send(self._process.pid, number)
 
     def again(self) -> None:
-        os.kill(self._process.pid, signal.SIGTERM)
+        os.kill(self._process.pid, self._number)
 
     def wait(self, seconds: float = 30.0) -> tuple[int, float]:
         """Exit code and seconds since the signal. No child is left."""
         code = self._process.wait(seconds)
         took = time.monotonic() - self.at
-        eventually(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in self._family), 5)
+        eventually(lambda: not any(_runs(pid) for pid in self._family), 5)
         return code, took
+
+
+def _runs(pid: int) -> bool:
+    """Dead is dead, even while whoever inherited the process has not yet asked for its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def checkout_in_flight(base: str, neighbours: Neighbourhood) -> Future[int]:
@@ -99,30 +84,6 @@ def checkout_in_flight(base: str, neighbours: Neighbourhood) -> Future[int]:
     pool.shutdown(wait=False)
     eventually(lambda: len(neighbours.money_calls) > before, 10)
     return future
-
-
-def keep_asking(base: str, seconds: float, clients: int = 0) -> Counter[str]:
-    """New connections every 13 ms, and kept-alive clients with a request every 50 ms, as long as the load
-    balancer sends."""
-    seen: Counter[str] = Counter()
-    end = time.monotonic() + seconds
-
-    def faithful() -> None:
-        connection = connect(base)
-        while time.monotonic() < end:
-            seen[ask(connection)] += 1
-            time.sleep(0.05)
-        connection.close()
-
-    threads = [threading.Thread(target=faithful) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    while time.monotonic() < end:
-        seen[ask_anew(base)] += 1
-        time.sleep(PAUSE)
-    for thread in threads:
-        thread.join(20)
-    return seen
 
 
 def begins(stack: Stack, **environment: str) -> str:
