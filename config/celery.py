@@ -6,18 +6,27 @@ hold them; workers keep the defaults, since their blocking reads are longer than
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init, celeryd_init, setup_logging, worker_process_init, worker_ready
+from celery.signals import (
+    after_task_publish,
+    beat_init,
+    celeryd_init,
+    setup_logging,
+    worker_process_init,
+    worker_ready,
+)
 from django.conf import settings
 
 from config import exposition
 from config.checks import insist
 from config.deadlines import DeadlineTask
+from config.watchdog import BeatLook, Turns, Watchdog, WorkerLook
+from config.worker_end import leave_when_done
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -34,7 +43,7 @@ PUBLISHER_OPTIONS = {
 }
 
 app = Celery("holdfast", task_cls=DeadlineTask)
-importlib.import_module("config.worker_end")
+app.steps["consumer"].add(Turns)
 
 
 def _every(seconds: float, task: str, *args: str, queue: str = DEFAULT) -> dict[str, Any]:
@@ -60,6 +69,7 @@ def _configure() -> None:
         task_default_queue=DEFAULT,
         worker_prefetch_multiplier=1,
         worker_send_task_events=False,
+        worker_consumer="config.consumer:QuickConsumer",
         task_soft_time_limit=settings.HOLDFAST.task_seconds * 2 / 3,
         task_time_limit=settings.HOLDFAST.task_seconds,
         timezone="UTC",
@@ -88,9 +98,10 @@ def _keep_the_log_of_the_settings(**kwargs: Any) -> None:
 
 
 @celeryd_init.connect
-def _worker_waits_for_its_broker(conf: Any = None, **kwargs: Any) -> None:
+def _worker_waits_for_its_broker(sender: str = "", conf: Any = None, **kwargs: Any) -> None:
     insist()
     exposition.prepare(settings.HOLDFAST_HOME, settings.METRICS_PORT)
+    _watch(sender.partition("@")[0], WorkerLook(settings.BROKER_URL), lambda: leave_when_done(1))
     conf.broker_transport_options = {
         "visibility_timeout": settings.HOLDFAST.broker_visibility_seconds,
         "socket_connect_timeout": 2,
@@ -120,6 +131,13 @@ def _serve_metrics(**kwargs: Any) -> None:
 @beat_init.connect
 def _beat_ticks_often(sender: Any = None, **kwargs: Any) -> None:
     insist()
+    look = BeatLook(settings.HOLDFAST.tick_seconds)
+    after_task_publish.connect(look.sent, weak=False)
+    _watch("beat", look, lambda: os._exit(1))
     sender.scheduler.max_interval = min(1.0, settings.HOLDFAST.tick_seconds)
     # It holds nothing, and Celery's own handler can wait for the broker that it is in the middle of asking.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+
+
+def _watch(name: str, look: Callable[[], str | None], end: Callable[[], None]) -> None:
+    Watchdog(settings.HOLDFAST_HOME, name, look, settings.HOLDFAST.broker_lost_seconds, end).start()

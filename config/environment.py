@@ -145,6 +145,7 @@ class HoldfastSettings:
     orchestrator_grace_seconds: float
     task_seconds: int
     broker_visibility_seconds: int
+    broker_lost_seconds: float
     notice_outage_seconds: float
 
     @property
@@ -202,6 +203,7 @@ def _surroundings(env: Reader) -> dict[str, Any]:
         "orchestrator_grace_seconds": float(env.number("ORCHESTRATOR_GRACE_SECONDS", "30")),
         "task_seconds": env.integer("TASK_SECONDS", 90, low=1),
         "broker_visibility_seconds": env.integer("BROKER_VISIBILITY_SECONDS", 3600, low=1),
+        "broker_lost_seconds": float(env.number("BROKER_LOST_SECONDS", "300", low="1")),
         "notice_outage_seconds": float(env.number("NOTICE_OUTAGE_SECONDS", "60", low="0.1")),
     }
 

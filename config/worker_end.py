@@ -31,23 +31,27 @@ def _told_to_end(how: str = "Warm", **_: Any) -> None:
     elif FAMILY.now is Stage.SERVING:
         _told_at = now
         FAMILY.advance(Stage.STOPPING)
-        threading.Thread(target=_leave_when_done, name="worker-end", daemon=True).start()
+        threading.Thread(target=leave_when_done, name="worker-end", daemon=True).start()
     elif now - _told_at > _ECHO_SECONDS:
         _leave()
 
 
-def _leave_when_done() -> None:
-    """Celery's own warm end waits for its pool's processes and its broker, which took from 2 s to for ever."""
+def leave_when_done(code: int = 0) -> None:
+    """Takes nothing new, waits for the calls in hand and ends the process.
+
+    Celery's own warm end waits for its pool's processes and its broker, which took from 2 s to for ever.
+    """
+    FAMILY.advance(Stage.STOPPING)
     end = time.monotonic() + settings.HOLDFAST.grace_seconds
     while time.monotonic() < end and (state.active_requests or state.reserved_requests):
         time.sleep(0.05)
-    _leave()
+    _leave(code)
 
 
-def _leave() -> None:
+def _leave(code: int = 0) -> None:
     """At once; the kernel kills the pool's children with their parent."""
     FAMILY.advance(Stage.NOW)
-    os._exit(0)
+    os._exit(code)
 
 
 @worker_process_init.connect

@@ -78,6 +78,24 @@ def test_probes_ask_the_right_question_and_wait_longer_than_it_takes() -> None:
     )
 
 
+@pytest.mark.parametrize("name", set(CONTAINERS) - {"holdfast-web"})
+def test_a_worker_is_ended_from_outside_only_long_after_it_should_have_ended_itself(name: str) -> None:
+    config = read_holdfast(Reader(SETTINGS))
+    _, container = CONTAINERS[name]
+    *ask, who = container["readinessProbe"]["exec"]["command"]
+    assert (
+        container["livenessProbe"]["exec"]["command"][:-1]
+        == [*ask, who]
+        == ["python", "-m", "config.alive", who]
+    )
+    assert (
+        float(container["livenessProbe"]["exec"]["command"][-1])
+        > config.broker_lost_seconds + config.grace_seconds
+    )
+    command = container["command"]
+    assert who == (command[command.index("-n") + 1].removesuffix("@%h") if "-n" in command else "beat")
+
+
 def test_ports_and_jobs_are_those_that_prometheus_looks_for() -> None:
     (scraped,) = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
     assert scraped["relabel_configs"][0]["regex"] == "metrics"

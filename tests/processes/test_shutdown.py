@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -31,23 +32,38 @@ def takes(seconds: float) -> dict[str, object]:
 
 
 class Stop:
-    """One SIGTERM and what came of it."""
+    """One signal to end and what came of it."""
 
-    def __init__(self, stack: Stack, name: str = "web", send: Callable[[int, int], None] = os.kill) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        name: str = "web",
+        send: Callable[[int, int], None] = os.kill,
+        number: signal.Signals = signal.SIGTERM,
+    ) -> None:
         self._process: subprocess.Popen[bytes] = stack.processes[name]
         self._family = descendants(self._process.pid)
+        self._number = number
         self.at = time.monotonic()
-        send(self._process.pid, signal.SIGTERM)
+        send(self._process.pid, number)
 
     def again(self) -> None:
-        os.kill(self._process.pid, signal.SIGTERM)
+        os.kill(self._process.pid, self._number)
 
     def wait(self, seconds: float = 30.0) -> tuple[int, float]:
         """Exit code and seconds since the signal. No child is left."""
         code = self._process.wait(seconds)
         took = time.monotonic() - self.at
-        eventually(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in self._family), 5)
+        eventually(lambda: not any(_runs(pid) for pid in self._family), 5)
         return code, took
+
+
+def _runs(pid: int) -> bool:
+    """Dead is dead, even while whoever inherited the process has not yet asked for its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def checkout_in_flight(base: str, neighbours: Neighbourhood) -> Future[int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 
 import pytest
 import redis
 
-from tests.neighbours import REFUSE, Neighbourhood
+from tests.neighbours import HANG, REFUSE, Neighbourhood
 from tests.processes.harness import Browser, Stack, eventually
 from tests.processes.test_shutdown import Stop, takes
 
@@ -110,3 +111,30 @@ def _listening(stack: Stack) -> bool:
     with redis.Redis.from_url(stack.valkey.url) as client:
         waiting = [entry for entry in client.client_list() if entry["cmd"] == "brpop"]
         return len(waiting) >= 2 and "cmdstat_lpush" in client.info("commandstats")
+
+
+def test_a_second_signal_ends_a_worker_now_and_the_lease_brings_the_charge_back(
+    stack: Stack, neighbours: Neighbourhood
+) -> None:
+    browser = Browser(stack.web())
+    neighbours.fault(neighbours.gateway, {"match": {"method": "POST"}, **HANG})
+    browser.buy()
+    stack.workers()
+    calls = 1
+    for number in (signal.SIGTERM, signal.SIGINT):
+        eventually(lambda: len(neighbours.money_calls) > calls, 20)  # noqa: B023
+        stop = Stop(stack, "money-worker", number=number)
+        time.sleep(0.3)
+        begun = time.monotonic()
+        stop.again()
+        stop.wait()
+        assert time.monotonic() - begun < 1.5
+        assert stack.orders() == {"AWAITING_PAYMENT": 1}
+        calls = len(neighbours.money_calls)
+        stack.processes.pop("money-worker")
+        stack.start("money-worker", stack.command("money-worker"))
+        stack.sql("UPDATE orders_outboxmessage SET available_at = now() WHERE kind = 'charge'")
+    neighbours.heal()
+    eventually(lambda: stack.orders() == {"PAID": 1}, 20)
+    assert len(neighbours.charges) == 1
+    stack.audit()
