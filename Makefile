@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 export HOLDFAST_HOME ?= .holdfast
 export PORT ?= 8000
 MINUTES ?= 5
+SEQUENCES ?= 500
 
 # Static checks start no server; Django only has to be able to read its settings.
 CHECK_ENV := HOLDFAST_ENV=test SECRET_KEY=static-checks DATABASE_URL=postgresql://127.0.0.1/none \
@@ -28,8 +29,10 @@ test: check  ## checks, then the whole suite
 smoke: $(VENV)/demo.installed  ## one incident from order to audit in under a minute
 	@exec $(BIN)/python -m sandbox.smoke
 
-bench: $(VENV)-bench/bench.installed  ## benchmarks beside peers and floors, into docs/reference/
-	@$(VENV)-bench/bin/python -m bench
+bench: $(VENV)-bench/bench.installed $(VENV)/demo.installed  ## beside peers and floors, into docs/reference/
+	@$(VENV)-bench/bin/python -m bench docs/reference
+	@$(BIN)/python -m bench.outbox docs/reference
+	@$(BIN)/python -m bench.pages docs/reference
 
 $(VENV)-bench/bench.installed: requirements/bench.txt
 	@test -x $(VENV)-bench/bin/python || $(PYTHON) -m venv $(VENV)-bench
@@ -42,6 +45,9 @@ chaos: $(VENV)/dev.installed  ## MINUTES of shopping while everything dies at ra
 
 lab: $(VENV)/demo.installed  ## every experiment, with plots, into HOLDFAST_HOME/lab
 	@exec $(BIN)/python manage.py lab --out $(HOLDFAST_HOME)/lab
+
+simulate: $(VENV)/dev.installed  ## SEQUENCES random lives of the shop, and the faults planted in it
+	SIMULATION_SEQUENCES=$(SEQUENCES) $(BIN)/python -m pytest -n 2 tests/simulation/test_simulation.py tests/simulation/planted.py
 
 check: $(VENV)/dev.installed  ## static checks
 	$(BIN)/ruff check .

@@ -129,7 +129,7 @@ def _relay(url: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints both tables; with a directory also writes outbox.json there."""
+    """Prints both tables; with a directory also writes outbox.md and outbox.json there."""
     from sandbox.embedded import start_postgres
 
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
@@ -139,16 +139,19 @@ def main() -> None:
             claims, relay = _claims(), _relay(server.url)
         finally:
             server.stop()
-    print(f"| delivered rows | claim of {BATCH} from {PENDING}, median ms | ratio |\n|---|---|---|")
-    for row in claims:
-        print(f"| {row['done_rows']:,} | {row['claim_ms']} | {row['ratio']} |")
-    print(
-        f"\nrelay {relay['relay_per_second']:,} messages/s; by bare SQL {relay['floor_per_second']:,}/s; "
-        f"share {relay['share']}"
-    )
+    lines = [f"| delivered rows | claim of {BATCH} from {PENDING}, median ms | ratio |", "|---|---|---|"]
+    lines += [f"| {row['done_rows']:,} | {row['claim_ms']} | {row['ratio']} |" for row in claims]
+    lines += [
+        "",
+        f"Relay {relay['relay_per_second']:,} messages/s; by bare SQL {relay['floor_per_second']:,}/s; "
+        f"share {relay['share']}.",
+    ]
+    print("\n".join(lines))
     if len(sys.argv) > 1:
         folder = Path(sys.argv[1])
         folder.mkdir(parents=True, exist_ok=True)
+        head = ["# The outbox: growth and throughput", "Written by `make bench`. Only the ratios travel.", ""]
+        (folder / "outbox.md").write_text("\n".join([*head, *lines]) + "\n")
         (folder / "outbox.json").write_text(json.dumps({"claims": claims, "relay": relay}, indent=1) + "\n")
 
 

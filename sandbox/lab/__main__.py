@@ -25,6 +25,7 @@ EXPERIMENTS = {
     "drain": "a web server told to stop with a checkout in flight",
     "preroute": "requests for a server that has been told to stop",
     "poison": "a message that can never be delivered, at the head of the queue",
+    "node-loss": "one cache node lost, and the connections that this opens",
     "outage": "ten minutes without a payment gateway, and the report for the business",
 }
 """Name → what it shows, in the order they are best read. The module has the same name."""

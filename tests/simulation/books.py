@@ -22,6 +22,8 @@ SELECT json_build_object(
            FROM orders_reservation),
   'stock', (SELECT json_agg(json_build_object('on_hand', on_hand, 'reserved', reserved, 'sold', sold))
             FROM orders_stockitem),
+  'steps', (SELECT json_agg(json_build_array(order_id, from_status, to_status) ORDER BY id)
+            FROM orders_orderevent WHERE to_status <> ''),
   'checks', (SELECT json_agg(order_key) FROM payments_moneycheck WHERE closed_at IS NULL)
 )::text
 """
@@ -40,7 +42,27 @@ def wrong_in(charges: list[Taken]) -> list[str]:
     tried: dict[int, set[str]] = defaultdict(set)
     for message in seen["messages"]:
         tried[message["order"]].add(message["kind"])
-    return [*_money(orders, seen, tried, charges), *_stock(orders, seen), *_waiting(orders, seen, tried)]
+    return [
+        *_money(orders, seen, tried, charges),
+        *_stock(orders, seen),
+        *_waiting(orders, seen, tried),
+        *_timeline(orders, seen),
+    ]
+
+
+def _timeline(orders: dict[int, Any], seen: dict[str, Any]) -> list[str]:
+    """Each step begins where the one before it ended; who writes over another's step breaks the chain."""
+    at: dict[int, str] = {}
+    found = []
+    for number, before, after in seen["steps"]:
+        if before and before != at.get(number, before):
+            found.append(f"order {number} was {at[number]}, then went from {before} to {after}")
+        at[number] = after
+    return found + [
+        f"order {number} is {order['status']}, its timeline ended at {at[number]}"
+        for number, order in orders.items()
+        if number in at and order["status"] != at[number]
+    ]
 
 
 def _money(

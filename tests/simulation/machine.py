@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from django.db import connection, connections
+from django.db import OperationalError, connection, connections
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -122,6 +122,10 @@ class Shop(RuleBasedStateMachine):
                 cursor.execute("SET lock_timeout = '15ms'")
             try:
                 action()
+            except Died:
+                steps["died"] += 1
+            except OperationalError:
+                steps["held up by a lock"] += 1
             finally:
                 with connection.cursor() as cursor:
                     cursor.execute("RESET lock_timeout")
@@ -253,22 +257,23 @@ class Shop(RuleBasedStateMachine):
     def expire(self) -> None:
         self.act("expire", undo.expire_overdue)
 
-    @rule(seconds=st.sampled_from([890, 3590]))
-    def expire_against_a_charge(self, seconds: int) -> None:
-        """The reserve runs out just when a worker wants to begin."""
-        self.pass_time(seconds)
+    @rule()
+    def expire_against_a_webhook(self) -> None:
+        """The reserve of a payment without an answer runs out just when the gateway tells that it was taken."""
+        self.stripe.plan.clear()
+        self.stripe.always = None
+        self.order_in_trouble(VISA, "lost_after")
+        self.pass_time(890)
+        self.act("expire", undo.expire_overdue)
         self.time.advance(12)
-        self.intruder = self._charge_as_if_in_time
+        self.intruder = self._gateway_tells
         self.act("expire", undo.expire_overdue)
         self.intruder = None
 
-    def _charge_as_if_in_time(self) -> None:
-        """What a worker does that has found the order in time, a moment before it was overdue."""
-        shortest, pay.SHORTEST_CALL = pay.SHORTEST_CALL, -1000.0
-        try:
-            self.worker_turn(1)
-        finally:
-            pay.SHORTEST_CALL = shortest
+    def _gateway_tells(self) -> None:
+        """A webhook of the newest payment, and the worker that asks what is true of it."""
+        self._webhook(len(self.stripe.intents) - 1, again=False)
+        self.worker_turn(3)
 
     @rule()
     def sweep_stuck(self) -> None:
