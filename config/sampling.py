@@ -16,7 +16,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 from prometheus_client import Counter
 from psycopg_pool import PoolTimeout
 
-from config import metrics
+from config import metrics, valkey
 from config.shedding import shedder
 from orders import clients as order_clients
 from orders import outbox, queries, tally
@@ -62,6 +62,8 @@ class Sampler(threading.Thread):
             self._count(metrics.CHECKOUTS, count.value, end.value)
         for outcome, count in tally.CHARGES.items():
             self._count(metrics.CHARGES, count.value, outcome.__name__)
+        if (client := valkey.built()) is not None:
+            self._count(metrics.CONNECTIONS_MADE, client.connections_made.value)
         if self._web:
             door = shedder()
             metrics.IN_FLIGHT.set(door.in_flight)
@@ -157,13 +159,16 @@ def _chains(web: bool) -> Iterator[Chain]:
         yield gateway.chain
     yield order_clients.catalog().chain
     yield order_clients.rates().chain
+    if (client := valkey.built()) is not None:
+        yield client.chain
 
 
-def _attempt(name: str, outcome: str, seconds: float) -> None:
+def attempt(name: str, outcome: str, seconds: float) -> None:
+    """Notes one attempt of a chain."""
     metrics.SECONDS.labels(name, _KINDS.get(outcome, outcome)).observe(seconds)
 
 
 def start(*, web: bool) -> None:
     """Begins to copy. Call after the fork, once, before the first call to a neighbour."""
-    observe_calls(_attempt)
+    observe_calls(attempt)
     Sampler(web=web).start()
