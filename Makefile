@@ -12,7 +12,7 @@ CHECK_ENV := HOLDFAST_ENV=test SECRET_KEY=static-checks DATABASE_URL=postgresql:
 	BROKER_URL=redis://127.0.0.1/0 PAYMENT_URL=http://127.0.0.1 PAYMENT_API_KEY=none \
 	CATALOG_URL=http://127.0.0.1 RATES_URL=http://127.0.0.1
 
-.PHONY: demo test smoke check bench chaos lab clean
+.PHONY: demo test smoke check bench chaos simulate lab clean
 
 $(VENV)/%.installed: requirements/%.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
