@@ -52,7 +52,7 @@ simulate: $(VENV)/dev.installed  ## SEQUENCES random lives of the shop, and the 
 check: $(VENV)/dev.installed  ## static checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(CHECK_ENV) $(BIN)/mypy config orders payments resilience sandbox manage.py
+	$(CHECK_ENV) $(BIN)/mypy bench config orders payments resilience sandbox manage.py
 	$(BIN)/lint-imports
 	$(BIN)/djlint --lint --quiet templates
 	$(CHECK_ENV) $(BIN)/python manage.py makemigrations --check --dry-run
