@@ -49,9 +49,12 @@ class Sampler(threading.Thread):
     def run(self) -> None:
         turn, pause = 0, threading.Event()
         while not pause.wait(_SECONDS):
-            self.sample()
-            if turn % _DATABASE_EVERY == 0:
-                self.read_database()
+            try:
+                self.sample()
+                if turn % _DATABASE_EVERY == 0:
+                    self.read_database()
+            except Exception:
+                logger.exception("metrics not taken")
             turn += 1
 
     def sample(self) -> None:
@@ -74,7 +77,8 @@ class Sampler(threading.Thread):
     def _count(self, counter: Counter, total: int, *labels: str) -> None:
         """Ours only ever grow; what they grew by is counted. The first look makes the series, at 0."""
         key = (counter, *labels)
-        counter.labels(*labels).inc(max(0, total - self._seen.get(key, 0)))
+        child = counter.labels(*labels) if labels else counter
+        child.inc(max(0, total - self._seen.get(key, 0)))
         self._seen[key] = total
 
     def _chain(self, found: ChainSnapshot) -> None:
