@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from config.environment import HoldfastSettings
@@ -48,6 +49,7 @@ class Table:
     rows: list[Row]
 
 
+_BUCKETS = "resilience_circuitbreaker_calls_seconds_bucket"
 _CALLER_SEES = {
     "payment": "order accepted; payment is being confirmed; once open: accepted, paid later",
     "catalog": "the cart's own prices, marked 'as of'; too old: 503 with Retry-After, cart kept",
@@ -99,3 +101,30 @@ def _row(config: HoldfastSettings, name: str, dependency: DependencySettings, ca
         ),
         caller_sees=_CALLER_SEES[name],
     )
+
+
+def cut_off(exposition: str, row: Row) -> float | None:
+    """The share of a neighbour's successful calls, as once measured, that today's timeout would cut off.
+
+    `exposition`: what a metrics port serves. Between two buckets of the histogram calls are taken to be
+    spread evenly. A call that the timeout of its time cut off is no success and in neither number, so measure
+    with a longer one. None without a successful call. Raises ValueError for anything else than metrics.
+    """
+    # Not with the other imports: servers read these numbers too, before they have told the library how many they are.
+    from prometheus_client.parser import text_string_to_metric_families
+
+    below: dict[float, float] = {}
+    for family in text_string_to_metric_families(exposition):
+        for sample in family.samples:
+            labels = sample.labels
+            if sample.name == _BUCKETS and (labels["name"], labels["kind"]) == (row.name, "successful"):
+                below[float(labels["le"])] = below.get(float(labels["le"]), 0) + sample.value
+    if not below.get(math.inf):
+        return None
+    limit, edges = row.call_ms / 1000, sorted(below)
+    low = max((edge for edge in edges if edge <= limit), default=0.0)
+    high = min(edge for edge in edges if edge > limit)
+    within = below.get(low, 0.0)
+    if high < math.inf:
+        within += (below[high] - within) * (limit - low) / (high - low)
+    return 1 - within / below[math.inf]

@@ -69,12 +69,11 @@ def _configure() -> None:
         task_default_queue=DEFAULT,
         worker_prefetch_multiplier=1,
         worker_send_task_events=False,
-        worker_consumer="config.consumer:QuickConsumer",
+        worker_consumer="config.patience:QuickConsumer",
         task_soft_time_limit=settings.HOLDFAST.task_seconds * 2 / 3,
         task_time_limit=settings.HOLDFAST.task_seconds,
         timezone="UTC",
-        # Every tick is an interval, so what was sent when need not outlive the process.
-        beat_scheduler="celery.beat:Scheduler",
+        beat_scheduler="config.patience:QuickScheduler",
         beat_schedule={
             "drain-payment": _every(tick, "orders.tasks.drain", "payment", queue=MONEY),
             "drain-mail": _every(tick, "orders.tasks.drain", "mail"),

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ _LIVE = re.compile(r"gauge_live\w+_(\d+)\.db")
 def prepare(home: Path, port: int) -> None:
     """Names the directory, emptied of what an earlier run left. Call before the fork and before any metric is made."""
     if port:
+        if "prometheus_client" in sys.modules:
+            raise RuntimeError("prometheus_client was imported too early: it would see one process only")
         folder = home / "metrics" / str(port)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

@@ -61,15 +61,20 @@ def when_ready(arbiter: Any) -> None:
 
 def post_worker_init(worker: Any) -> None:
     """After the fork and with the application loaded: this process tells the others about its breaker."""
+    from config import valkey
+    from orders.guesses import count_together
     from payments import reporter
     from payments.controller import WEB
 
     WorkerDrain(worker).install()
     reporter.start(WEB)
+    observer = None
     if exposition.wanted():
         from config import sampling
 
+        observer = sampling.attempt
         sampling.start(web=True)
+    count_together(valkey.build(settings.HOLDFAST, observer).count)
 
 
 def pre_request(worker: Any, request: Any) -> None:

@@ -24,7 +24,8 @@ def _shared(name: str, text: str, *labels: str) -> Gauge:
     return _gauge(name, text, *labels, of="mostrecent")
 
 
-# The chain of one neighbour. A breaker belongs to its process: the worst of the living ones is shown.
+# The chain of one neighbour, or of Valkey (`valkey`, web only). A breaker belongs to its process: the worst of the
+# living ones is shown.
 STATE = _gauge(
     "resilience_circuitbreaker_state", "1 while a process is in this state", "name", "state", of="livemax"
 )
@@ -52,6 +53,10 @@ REJECTED = Counter(
 REFUSED = Counter("resilience_final_refusals", "Calls whose caller was finally told: not sent", ["name"])
 PLACES = _gauge("resilience_bulkhead_available_concurrent_calls", "Free places", "name", of="livemin")
 PERMITS = _gauge("resilience_ratelimiter_available_permissions", "Free permissions", "name", of="livemin")
+
+CONNECTIONS_MADE = Counter(
+    "holdfast_valkey_connections_made", "Connections to Valkey opened by web processes"
+)
 
 # The web server's door and pages.
 REQUESTS = Counter("holdfast_http_requests", "Answers, shed ones too", ["page", "method", "status"])

@@ -16,7 +16,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 from prometheus_client import Counter
 from psycopg_pool import PoolTimeout
 
-from config import metrics
+from config import metrics, valkey
 from config.shedding import shedder
 from orders import clients as order_clients
 from orders import outbox, queries, tally
@@ -49,9 +49,12 @@ class Sampler(threading.Thread):
     def run(self) -> None:
         turn, pause = 0, threading.Event()
         while not pause.wait(_SECONDS):
-            self.sample()
-            if turn % _DATABASE_EVERY == 0:
-                self.read_database()
+            try:
+                self.sample()
+                if turn % _DATABASE_EVERY == 0:
+                    self.read_database()
+            except Exception:
+                logger.exception("metrics not taken")
             turn += 1
 
     def sample(self) -> None:
@@ -62,6 +65,8 @@ class Sampler(threading.Thread):
             self._count(metrics.CHECKOUTS, count.value, end.value)
         for outcome, count in tally.CHARGES.items():
             self._count(metrics.CHARGES, count.value, outcome.__name__)
+        if (client := valkey.built()) is not None:
+            self._count(metrics.CONNECTIONS_MADE, client.connections_made.value)
         if self._web:
             door = shedder()
             metrics.IN_FLIGHT.set(door.in_flight)
@@ -72,7 +77,8 @@ class Sampler(threading.Thread):
     def _count(self, counter: Counter, total: int, *labels: str) -> None:
         """Ours only ever grow; what they grew by is counted. The first look makes the series, at 0."""
         key = (counter, *labels)
-        counter.labels(*labels).inc(max(0, total - self._seen.get(key, 0)))
+        child = counter.labels(*labels) if labels else counter
+        child.inc(max(0, total - self._seen.get(key, 0)))
         self._seen[key] = total
 
     def _chain(self, found: ChainSnapshot) -> None:
@@ -157,13 +163,16 @@ def _chains(web: bool) -> Iterator[Chain]:
         yield gateway.chain
     yield order_clients.catalog().chain
     yield order_clients.rates().chain
+    if (client := valkey.built()) is not None:
+        yield client.chain
 
 
-def _attempt(name: str, outcome: str, seconds: float) -> None:
+def attempt(name: str, outcome: str, seconds: float) -> None:
+    """Notes one attempt of a chain."""
     metrics.SECONDS.labels(name, _KINDS.get(outcome, outcome)).observe(seconds)
 
 
 def start(*, web: bool) -> None:
     """Begins to copy. Call after the fork, once, before the first call to a neighbour."""
-    observe_calls(_attempt)
+    observe_calls(attempt)
     Sampler(web=web).start()

@@ -34,7 +34,7 @@ _LINK_SECONDS = 24 * 3600
 
 
 def limited(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Answers 429 to an address that tries to log in too often. Counted in this process, so Redis has no part in it."""
+    """Answers 429 to an address that tries to log in too often, whether or not Valkey is there to count together."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

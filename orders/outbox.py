@@ -295,6 +295,12 @@ def hurry(dedup: str) -> None:
     )
 
 
+def hurry_all(kind: str) -> int:
+    """Makes every waiting message of a kind due now, so that they go by their deadlines alone; how many."""
+    waiting = OutboxMessage.objects.filter(kind=kind, status="PENDING", lease_token__isnull=True)
+    return waiting.filter(available_at__gt=dbtime.Now()).update(available_at=dbtime.Now())
+
+
 def is_open(dedup: str) -> bool:
     """Whether this message waits for delivery or, as a dead letter, for a person."""
     return OutboxMessage.objects.filter(dedup=dedup, status__in=["PENDING", "DEAD"]).exists()

@@ -11,6 +11,7 @@ from orders import housekeeping, outbox
 from orders.operations import quoting, sweep, undo
 from payments import mode, probing, throttle
 from payments import operations as payments
+from payments.states import EffectiveMode
 from resilience.deadline import own_deadline
 from resilience.stopping import FAMILY, Stage
 
@@ -43,7 +44,11 @@ def drain(destination: str) -> int:
 @shared_task
 def control_mode() -> str:
     """The controller of degraded mode takes its turn."""
-    return mode.tick(outbox.charges_waiting).effective
+    before, now = mode.current().effective, mode.tick(outbox.charges_waiting).effective
+    if now == EffectiveMode.RECOVERING != before:
+        # Pauses were for a gateway that was down. Without them the backlog goes earliest deadline first.
+        outbox.hurry_all(outbox.CHARGE)
+    return now
 
 
 @shared_task

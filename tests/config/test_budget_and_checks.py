@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.core.management.base import SystemCheckError
+from django.core.management.base import CommandError, SystemCheckError
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from config.checks import problems
 from config.environment import HoldfastSettings, Reader, read_holdfast
@@ -193,6 +194,34 @@ def test_eighteen_seconds_a_call_hold_720_of_200_threads_and_the_verdict_says_so
     assert "720" in text
     assert "hold 720 threads (40 rps × 18 s), all of WEB_THREADS (200)" in text
     assert "Verdict: it does not add up." in text
+
+
+def test_with_metrics_the_budget_tells_which_share_of_healthy_calls_it_would_cut_off(
+    settings: Any, tmp_path: Path
+) -> None:
+    registry = CollectorRegistry()
+    took = Histogram(
+        "resilience_circuitbreaker_calls_seconds",
+        "",
+        ["name", "kind"],
+        registry=registry,
+        buckets=(0.2, 0.3, 1),
+    )
+    for seconds in [0.1] * 90 + [0.25] * 8 + [0.9, 5]:
+        took.labels("payment", "successful").observe(seconds)
+    took.labels("payment", "failed").observe(9)
+    for _ in range(4):
+        took.labels("catalog", "successful").observe(5)
+    scrape = tmp_path / "metrics"
+    scrape.write_bytes(generate_latest(registry))
+    text, _ = budget_command(settings, read(), "--metrics", str(scrape))
+    # 240 ms: the 90 below 200 ms and four tenths of the eight up to 300 ms are in time.
+    assert "payment: the timeout would cut off 6.80% of the calls that succeeded" in text
+    assert "catalog: the timeout would cut off 100.00% of" in text
+    assert "rates: the metrics know of no successful call" in text
+    scrape.write_text("<html>not metrics</html>")
+    with pytest.raises(CommandError, match="cannot be read as metrics"):
+        budget_command(settings, read(), "--metrics", str(scrape))
 
 
 def test_a_budget_that_leaves_nothing_still_gets_its_sentence(settings: Any) -> None:

@@ -77,6 +77,16 @@ def test_an_event_counts_once_however_often_it_comes(world: World, lost: Order) 
     assert OutboxMessage.objects.filter(kind="notify", status="DONE").count() == 1
 
 
+def test_an_event_that_comes_again_when_its_message_is_long_forgotten_causes_nothing(
+    world: World, lost: Order
+) -> None:
+    assert told(world.charges[0]["intent"], lost.number) == 200
+    world.work()
+    OutboxMessage.objects.filter(status="DONE").delete()
+    assert told(world.charges[0]["intent"], lost.number) == 200
+    assert not OutboxMessage.objects.filter(kind="check").exists()
+
+
 def test_events_out_of_order_and_lies_in_the_body_change_nothing_that_is_true(
     world: World, lost: Order
 ) -> None:

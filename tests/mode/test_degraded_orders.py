@@ -122,6 +122,26 @@ def test_the_whole_way_back_with_a_backlog(world: World) -> None:
     assert {order.status for order in Order.objects.all()} == {"PAID"}
 
 
+def test_a_recovery_ends_the_pauses_of_charges_that_were_tried_in_the_outage_and_no_later_ones(
+    world: World, shopper: Shopper
+) -> None:
+    def tried() -> None:
+        waiting = OutboxMessage.objects.filter(kind="charge")
+        waiting.update(available_at=dbtime.read() + timedelta(minutes=5))
+
+    degrade()
+    shopper.buy()
+    tried()
+    process("worker 1", WORKER, healthy=16)
+    BreakerReport.objects.filter(kind="web").delete()
+    assert control_mode() == "RECOVERING"
+    assert OutboxMessage.objects.get(kind="charge").available_at <= dbtime.read()
+    tried()
+    assert control_mode() == "RECOVERING"
+    world.work()
+    assert world.charges == []
+
+
 def test_letting_go_of_on_with_orders_waiting_is_a_recovery(world: World, shopper: Shopper) -> None:
     mode.change("on", actor="duty", reason="maintenance")
     shopper.buy()

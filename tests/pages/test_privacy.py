@@ -91,7 +91,7 @@ def guess_often(address: str) -> None:
 
 def test_the_limit_lets_go_second_by_second_and_forgets_old_addresses() -> None:
     clock = ManualClock()
-    limit = GuessLimit(burst=3, per_second=1, most=2, clock=clock)
+    limit = GuessLimit("test", burst=3, per_second=1, most=2, clock=clock)
     assert [limit.count("a") for _ in range(5)] == [True, True, True, False, False]
     assert limit.count("b")
     clock.advance(1.01)
@@ -100,7 +100,7 @@ def test_the_limit_lets_go_second_by_second_and_forgets_old_addresses() -> None:
     assert limit.count("d")
     assert limit.count("a")
     with pytest.raises(ValueError, match="above 0"):
-        GuessLimit(burst=0, per_second=1)
+        GuessLimit("test", burst=0, per_second=1)
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def _deferred(stack: Stack, status: str) -> int:
 
 
 def _in_order_and_under_the_rate(stack: Stack) -> None:
-    """What was deferred was charged by and large earliest deadline first, and under the rate."""
+    """What was deferred was charged earliest deadline first, and under the rate."""
     done = stack.sql(
         "SELECT finished_at, due_at FROM orders_outboxmessage"
         " WHERE kind = 'charge' AND status = 'DONE' AND payload @> '{\"deferred\": true}' ORDER BY finished_at"
@@ -195,8 +195,8 @@ def _in_order_and_under_the_rate(stack: Stack) -> None:
     pairs = [earlier > later for n, earlier in enumerate(dues) for later in dues[n + 1 :]]
     print(f"replayed {len(done)}, busiest second {busiest}, {sum(pairs)} of {len(pairs)} pairs out of order")
     assert busiest <= 10 + 2  # the pace is set where calls begin; here it is read where they end
-    # Those that were tried while the gateway was down come back after their own pauses.
-    assert sum(pairs) <= 0.25 * len(pairs)
+    # As many charges may overtake each other as there are children at work.
+    assert sum(pairs) <= 0.05 * len(pairs)
 
 
 def test_one_open_breaker_of_four_does_not_degrade_the_shop(stack: Stack, neighbours: Neighbourhood) -> None:

@@ -94,7 +94,7 @@ def test_a_worker_told_to_end_finishes_the_call_in_hand(
 def test_idle_workers_and_beat_end_within_seconds_whatever_the_broker_does(stack: Stack, broker: str) -> None:
     stack.environment["GRACE_SECONDS"] = "4"
     stack.workers()
-    eventually(lambda: _listening(stack), 20)
+    eventually(lambda: listening(stack), 20)
     if broker == "hung":
         stack.valkey.pause()
     stops = {name: Stop(stack, name) for name in WORKERS}
@@ -106,7 +106,7 @@ def test_idle_workers_and_beat_end_within_seconds_whatever_the_broker_does(stack
     print(broker, {name: round(took, 1) for name, (_, took) in ends.items()})
 
 
-def _listening(stack: Stack) -> bool:
+def listening(stack: Stack) -> bool:
     """Both workers wait for work, and beat has given some."""
     with redis.Redis.from_url(stack.valkey.url) as client:
         waiting = [entry for entry in client.client_list() if entry["cmd"] == "brpop"]

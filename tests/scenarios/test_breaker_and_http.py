@@ -1,8 +1,8 @@
 """Breaker, retry and HTTP trouble as a shopper meets it (OP-01, OP-03, OP-04, OP-07, OP-08, OP-10, OP-12).
 
-OP-02 is in tests/wire/test_outage.py, OP-05 in tests/resilience/test_breaker.py, OP-06 in
-tests/resilience/test_bulkhead.py, OP-09 in test_closed_connections.py; what a client makes of a 200 that is no
-success (OP-12) is in tests/clients/test_gateway_trouble.py.
+OP-02 is in tests/wire/test_outage.py and tests/processes/test_half_open.py, OP-05 in tests/resilience/test_breaker.py,
+OP-06 in tests/resilience/test_bulkhead.py, OP-09 in test_closed_connections.py; what a client makes of a 200 that is
+no success (OP-12) is in tests/clients/test_gateway_trouble.py.
 """
 
 from __future__ import annotations

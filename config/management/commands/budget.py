@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
-from config.budget import Row, Table, table
+from config.budget import Row, Table, cut_off, table
 from config.checks import Problem, problems
 
 
@@ -20,6 +21,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="for machines")
+        parser.add_argument(
+            "--metrics",
+            type=Path,
+            metavar="FILE",
+            help="what a metrics port served: whom would the timeouts cut off",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         found = problems(settings.HOLDFAST)
@@ -28,13 +35,30 @@ class Command(BaseCommand):
             whole = table(settings.HOLDFAST)
         except ValueError:  # one of the errors says why there is none
             whole = None
+        shares = _cut_off(whole, options["metrics"]) if whole and options["metrics"] else {}
         if options["json"]:
-            self.stdout.write(json.dumps(_as_json(whole, found, bad), indent=1))
+            self.stdout.write(json.dumps({**_as_json(whole, found, bad), "cut_off": shares}, indent=1))
         else:
-            for line in [*(_lines(whole) if whole else []), *_verdict(found, bad)]:
+            lines = _lines(whole) if whole else []
+            lines += [_cut_off_line(name, share) for name, share in shares.items()]
+            for line in [*lines, *_verdict(found, bad)]:
                 self.stdout.write(line)
         if bad:
             raise SystemExit(1)
+
+
+def _cut_off(whole: Table, metrics: Path) -> dict[str, float | None]:
+    try:
+        text = metrics.read_text()
+        return {row.name: cut_off(text, row) for row in whole.rows}
+    except (OSError, ValueError, KeyError) as error:
+        raise CommandError(f"{metrics} cannot be read as metrics: {error}") from None
+
+
+def _cut_off_line(name: str, share: float | None) -> str:
+    if share is None:
+        return f"{name}: the metrics know of no successful call"
+    return f"{name}: the timeout would cut off {share:.2%} of the calls that succeeded"
 
 
 def _as_json(whole: Table | None, found: list[Problem], bad: bool) -> dict[str, Any]:
