@@ -12,7 +12,7 @@ CHECK_ENV := HOLDFAST_ENV=test SECRET_KEY=static-checks DATABASE_URL=postgresql:
 	BROKER_URL=redis://127.0.0.1/0 PAYMENT_URL=http://127.0.0.1 PAYMENT_API_KEY=none \
 	CATALOG_URL=http://127.0.0.1 RATES_URL=http://127.0.0.1
 
-.PHONY: demo test smoke check bench chaos lab clean
+.PHONY: demo test smoke check bench chaos simulate lab clean
 
 $(VENV)/%.installed: requirements/%.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,6 +34,7 @@ bench: $(VENV)-bench/bench.installed $(VENV)/demo.installed  ## beside peers and
 	@$(BIN)/python -m bench.outbox docs/reference
 	@$(BIN)/python -m bench.pages docs/reference
 	@$(BIN)/python -m bench.goodput docs/reference
+	@$(BIN)/python -m bench.checkout docs/reference
 
 $(VENV)-bench/bench.installed: requirements/bench.txt
 	@test -x $(VENV)-bench/bin/python || $(PYTHON) -m venv $(VENV)-bench
@@ -53,7 +54,7 @@ simulate: $(VENV)/dev.installed  ## SEQUENCES random lives of the shop, and the 
 check: $(VENV)/dev.installed  ## static checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(CHECK_ENV) $(BIN)/mypy config orders payments resilience sandbox manage.py
+	$(CHECK_ENV) $(BIN)/mypy bench config orders payments resilience sandbox manage.py
 	$(BIN)/lint-imports
 	$(BIN)/djlint --lint --quiet templates
 	$(CHECK_ENV) $(BIN)/python manage.py makemigrations --check --dry-run

@@ -111,6 +111,7 @@ def cut_off(exposition: str, row: Row) -> float | None:
     with a longer one. None without a successful call. Raises ValueError for anything else than metrics.
     """
     # Not with the other imports: servers read these numbers too, before they have told the library how many they are.
+    # Not at the top: who imports the library before the fork would see one process only, see exposition.py.
     from prometheus_client.parser import text_string_to_metric_families
 
     below: dict[float, float] = {}

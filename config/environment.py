@@ -22,15 +22,26 @@ class ConfigurationError(Exception):
     """One or more variables are missing or wrong. The message lists them all, without their values' secrets."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """One variable that the program reads: what it must look like, and the default, None where it must be set."""
+
+    name: str
+    form: str
+    default: str | None
+
+
 class Reader:
     """Typed access to environment variables that gathers problems instead of raising at the first."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self.problems: list[str] = []
+        self.asked: list[Asked] = []
 
     def text(self, name: str, default: str | None = None) -> str:
         """The variable, or the default; without a default it must be set and not empty."""
+        self._note(name, "text", default)
         value = self._environ.get(name, "").strip()
         if value:
             return value
@@ -40,6 +51,7 @@ class Reader:
         return default
 
     def integer(self, name: str, default: int, low: int = 0, high: int = 10**12) -> int:
+        self._note(name, f"whole number, {_range(low, high)}", str(default))
         raw = self._environ.get(name, "").strip()
         if not raw:
             return default
@@ -53,6 +65,7 @@ class Reader:
         return value
 
     def number(self, name: str, default: str, low: str = "0", high: str = "1e9") -> Decimal:
+        self._note(name, f"number, {_range(Decimal(low), Decimal(high))}", default)
         raw = self._environ.get(name, "").strip() or default
         try:
             value = Decimal(raw)
@@ -65,10 +78,12 @@ class Reader:
         return value
 
     def words(self, name: str, default: str = "") -> list[str]:
+        self._note(name, "words, separated by commas", default)
         return [word.strip() for word in self._environ.get(name, default).split(",") if word.strip()]
 
     def url(self, name: str, schemes: tuple[str, ...], default: str | None = None) -> str:
         value = self.text(name, default)
+        self.asked[-1] = Asked(name, f"URL, {' or '.join(f'{scheme}://' for scheme in schemes)}", default)
         if value:
             try:
                 parts = urlsplit(value)
@@ -83,10 +98,18 @@ class Reader:
                 self.problems.append(f"{name} must be a URL of the form {schemes[0]}://host[:port]/…")
         return value
 
+    def _note(self, name: str, form: str, default: str | None) -> None:
+        self.asked.append(Asked(name, form, default))
+
     def finish(self) -> None:
         """Raises ConfigurationError if anything was missing or wrong."""
         if self.problems:
             raise ConfigurationError("Holdfast cannot start. " + " ".join(self.problems))
+
+
+def _range(low: int | Decimal, high: int | Decimal) -> str:
+    """Bounds in words; a bound that nobody would reach is none."""
+    return f"from {low}" if high >= 10**9 else f"{low} to {high}"
 
 
 @dataclass(frozen=True)

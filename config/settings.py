@@ -211,3 +211,5 @@ if not PRODUCTION:
     PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]
 
 _env.finish()
+ASKED = _env.asked
+"""Every variable that was read, for the reference."""

@@ -40,18 +40,26 @@ def play(name: str, say: Say) -> Report:
     return replace(report, seconds=time.monotonic() - begun)
 
 
+def parser() -> argparse.ArgumentParser:
+    """What the command line understands."""
+    listed = "\n".join(f"  {name:<15} {what}" for name, what in EXPERIMENTS.items())
+    made = argparse.ArgumentParser(
+        prog="manage.py lab",
+        description="Plays experiments and prints their figures beside the sources'; exit 1 if one came out otherwise.",
+        epilog=listed,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("name", nargs="*", metavar="NAME", help="which experiments; all without a name")
+    made.add_argument("--json", action="store_true", help="figures as JSON instead of the table")
+    made.add_argument("--out", type=Path, metavar="DIR", help="write plots, figures and pages into DIR")
+    return made
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
-    listed = "\n".join(f"  {name:<15} {what}" for name, what in EXPERIMENTS.items())
-    parser = argparse.ArgumentParser(
-        prog="manage.py lab", epilog=listed, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("name", nargs="*", metavar="NAME", help="which experiments; all without a name")
-    parser.add_argument("--json", action="store_true", help="figures as JSON instead of the table")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write plots, figures and pages into DIR")
-    options = parser.parse_args(words)
+    options = parser().parse_args(words)
     if unknown := sorted(set(options.name) - set(EXPERIMENTS)):
-        parser.error(f"no such experiment: {', '.join(unknown)}; there are: {', '.join(EXPERIMENTS)}")
+        parser().error(f"no such experiment: {', '.join(unknown)}; there are: {', '.join(EXPERIMENTS)}")
     names = options.name or list(EXPERIMENTS)
     begun, failed = time.monotonic(), []
     for number, name in enumerate(names, 1):

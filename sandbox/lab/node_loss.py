@@ -191,17 +191,29 @@ def _shop_without_valkey() -> _ShopRun:
         url, broker = shop.demo.url, redis.Redis.from_url(shop.demo.env["BROKER_URL"])
         crowd(url, [("/", 10.0)], 1.0)
         before = crowd(url, [("/", 20.0)], 2.0)["/"]
-        connected, accepted = _clients(broker)
+        connected, accepted = _settled(broker)
         pid = shop.demo.pids()["Valkey"]
         os.kill(pid, signal.SIGSTOP)
         try:
             page = crowd(url, [("/", 20.0)], _SHOP_SECONDS)["/"]
         finally:
             os.kill(pid, signal.SIGCONT)
-        time.sleep(3)
-        after, now = _clients(broker)
+        time.sleep(2)
+        after, now = _settled(broker)
         broker.close()
     return _ShopRun(page, before, now - accepted, (connected, after))
+
+
+def _settled(broker: redis.Redis) -> tuple[int, int]:
+    """`_clients`, once the same number is connected for two seconds; within ten."""
+    same, told = 0, _clients(broker)
+    for _ in range(20):
+        time.sleep(0.5)
+        before, told = told, _clients(broker)
+        same = same + 1 if told[0] == before[0] else 0
+        if same == 4:
+            break
+    return told
 
 
 def _clients(broker: redis.Redis) -> tuple[int, int]:

@@ -86,10 +86,10 @@ class Shop:
             cursor = connection.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
 
-    def violations(self) -> list[str]:
-        """What `manage.py audit` has to say."""
+    def manage(self, *words: str) -> str:
+        """One command of `manage.py`: what it prints, whatever its exit code."""
         done = subprocess.run(
-            [sys.executable, "manage.py", "audit", "--json"],
+            [sys.executable, "manage.py", *words],
             cwd=ROOT,
             env=self.demo.env,
             capture_output=True,
@@ -97,10 +97,15 @@ class Shop:
             timeout=60,
             check=False,
         )
+        return done.stdout or done.stderr
+
+    def violations(self) -> list[str]:
+        """What `manage.py audit` has to say."""
+        told = self.manage("audit", "--json")
         try:
-            found = json.loads(done.stdout)["violations"]
+            found = json.loads(told)["violations"]
         except (ValueError, KeyError, TypeError):
-            return [f"the audit did not run: {done.stderr.strip()[-300:]}"]
+            return [f"the audit did not run: {told.strip()[-300:]}"]
         return [f"{violation['invariant']} {violation['text']}" for violation in found]
 
 

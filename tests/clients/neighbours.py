@@ -92,13 +92,13 @@ def running(name: str) -> Iterator[Process]:
 
 
 @contextmanager
-def localstripe_running(program: str) -> Iterator[Process]:
+def localstripe_running() -> Iterator[Process]:
     """Start localstripe on a free port, with nothing in it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     process = subprocess.Popen(
-        [program, "--port", str(port), "--from-scratch"],
+        [str(Path(sys.executable).parent / "localstripe"), "--port", str(port), "--from-scratch"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},

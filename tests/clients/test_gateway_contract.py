@@ -1,13 +1,10 @@
 """What the gateway's client promises, tried against the sandbox process and against the gateway in memory.
 
-Where the program `localstripe` is installed (LOCALSTRIPE names another path), that independent fake of the same
-wire format is tried too, with the tests of what it supports.
+`localstripe`, a fake of the same wire format that others wrote, goes through the tests of what it supports.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -45,8 +42,7 @@ from tests.clients.neighbours import (
 from tests.fakes import FakeStripe
 
 _numbers = count(1)
-LOCALSTRIPE = os.environ.get("LOCALSTRIPE") or shutil.which("localstripe")
-EVERYWHERE = ["memory", "process", *(["localstripe"] if LOCALSTRIPE else [])]
+EVERYWHERE = ["memory", "process", "localstripe"]
 everywhere = pytest.mark.parametrize("books", EVERYWHERE, indirect=True)
 
 
@@ -105,8 +101,7 @@ class InLocalstripe:
 
 @pytest.fixture(scope="module")
 def localstripe() -> Iterator[Process]:
-    assert LOCALSTRIPE
-    with localstripe_running(LOCALSTRIPE) as started:
+    with localstripe_running() as started:
         yield started
 
 

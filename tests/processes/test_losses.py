@@ -75,6 +75,7 @@ def test_whatever_happens_to_valkey_no_shopper_notices_and_all_is_well_ten_secon
         "client kill": (broker.kill_all, broker.kill_all, broker.nothing),
         "emptied": (broker.empty, broker.empty, broker.nothing),
     }
+    recoveries: list[float] = []
     for done, (name, (first, again, last)) in enumerate(troubles.items()):
         times = [_shop(base, first), _shop(base, again)]
         neighbours.fault(neighbours.gateway, HANG)
@@ -83,8 +84,9 @@ def test_whatever_happens_to_valkey_no_shopper_notices_and_all_is_well_ten_secon
         last()
         back_at = time.monotonic()
         paid = {"PAID": 1 + 3 * (done + 1)}
-        eventually(lambda: stack.orders() == paid, 10, f"{name}: {stack.orders()}")  # noqa: B023
+        eventually(lambda: stack.orders() == paid, 20, f"{name}: {stack.orders()}")  # noqa: B023
         took = time.monotonic() - back_at
+        recoveries.append(took)
         eventually(lambda: broker.connections() <= before, 10, name)
         # A wait for Valkey would be in every one of them; a busy machine delays some.
         assert statistics.median(times) < BUDGET_SECONDS + MARGIN_SECONDS, (name, times)
@@ -93,6 +95,7 @@ def test_whatever_happens_to_valkey_no_shopper_notices_and_all_is_well_ten_secon
             f"{name}: orders in {milliseconds} ms, all paid {took:.1f} s after its end; "
             f"{broker.connections()} connections, before {before}; {broker.opened()} opened since the server's start"
         )
+    assert statistics.median(recoveries) <= 10, recoveries
     assert len(neighbours.charges) == sum(paid.values())
     stack.audit()
 
