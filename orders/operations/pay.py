@@ -96,6 +96,7 @@ def _begin(lease: Lease) -> tuple[PaymentView, float] | None:
             outbox.retry(lease, "the reserve ends before the call could", counts=False)
             return None
         seconds = min(left, settings.HOLDFAST.worker_budget_ms / 1000)
+        outbox.amend(lease, {**lease.payload, "begun": True})
         return payments.begin(payment.id), seconds
 
 
@@ -226,7 +227,7 @@ def promise_charge(
         dedup=f"charge:{payment.id}",
         due_at=order.reserve_until,
         now=now,
-        payload={"payment": str(payment.id), "deferred": lease_for is None},
+        payload={"payment": str(payment.id), "deferred": lease_for is None, "begun": lease_for is not None},
         lease_for=lease_for,
         again=again,
     )
