@@ -71,6 +71,7 @@ class CheckoutForm(forms.Form):
         message=_("The amount of this form is not readable. Please check the total and confirm again."),
     )
     currency = forms.ChoiceField(choices=_codes, widget=forms.HiddenInput)
+    basket = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
     email = forms.EmailField(
         max_length=254,
         label=_("E-mail"),

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import Count, Sum
 
 from orders.currencies import exponent
-from orders.models import CartLine, IdempotencyRecord, Order, OrderLine
+from orders.models import IdempotencyRecord, Order, OrderLine
 from orders.operations import notify, stock
 from orders.operations.pay import create_payment, promise_charge, take_money
 from orders.operations.quoting import CatalogDownError, CurrencyUnavailableError, PricedCart, quote_cart
@@ -57,6 +57,10 @@ class EmptyCartError(Exception):
     """There is nothing to order."""
 
 
+class BasketChangedError(Exception):
+    """The basket holds other goods than those the shopper saw."""
+
+
 @dataclass(frozen=True)
 class Checkout:
     """A submitted checkout form. The shown amount is only compared, never used as a price."""
@@ -70,6 +74,7 @@ class Checkout:
     language: str
     user_id: int | None
     address: str = ""
+    basket: str = ""  # fingerprint of the goods the shopper saw; empty: the form did not say
 
 
 def find_existing(token: UUID, owner: str) -> str | None:
@@ -82,8 +87,8 @@ def check_out(form: Checkout, cart: CartView, deadline: Deadline) -> str:
     """Makes an order of a basket and takes the money, or accepts it unpaid. Returns the order's token.
 
     Submitting the same form again returns the same order. Raises EmptyCartError, PriceChangedError,
-    stock.SoldOutError, UnpaidLimitError, CatalogDownError, CurrencyUnavailableError; then no order
-    was made and the basket is as it was.
+    BasketChangedError, stock.SoldOutError, UnpaidLimitError, CatalogDownError, CurrencyUnavailableError;
+    then no order was made and the basket is as it was.
     """
     try:
         token, end = _place_and_pay(form, cart, deadline)
@@ -106,6 +111,7 @@ _ENDS = {
 }
 _REFUSALS: dict[type[Exception], End] = {
     EmptyCartError: End.EMPTY,
+    BasketChangedError: End.BASKET_CHANGED,
     PriceChangedError: End.PRICE_CHANGED,
     UnpaidLimitError: End.UNPAID_LIMIT,
     stock.SoldOutError: End.SOLD_OUT,
@@ -115,6 +121,8 @@ _REFUSALS: dict[type[Exception], End] = {
 
 
 def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> tuple[str, End]:
+    if cart.lines and form.basket and form.basket != cart.fingerprint:
+        raise BasketChangedError
     priced = quote_cart(cart, form.currency, deadline) if cart.lines else None
     if priced is None or priced.quote is None:
         raise EmptyCartError
@@ -164,13 +172,27 @@ def _place(
         if degraded:
             move(order, OrderAction.DEFER, actor=SHOPPER, now=now, detail={"reason": "degraded"})
             notify.promise(order, notify.ACCEPTED, now)
-        CartLine.objects.filter(cart_id=cart.id, sku__in=[line.sku for line in quote.lines]).delete()
+        _empty_basket(cart)
         # Last, so that the locks which all buyers of a product share are held for the commit alone.
         if limited:
             _within_limits(order)
         stock.reserve(order, _wanted(quote))
     logger.info("order placed", extra={"order": order.number, "degraded": degraded})
     return order, (None if degraded else lease), payment
+
+
+def _empty_basket(cart: CartView) -> None:
+    """Takes the goods out of the basket, if they are still those of the order: another tab may have been faster.
+
+    Raises EmptyCartError, BasketChangedError.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM orders_cartline WHERE cart_id = %s RETURNING sku, quantity", [cart.id])
+        taken = sorted(cursor.fetchall())
+    if not taken:
+        raise EmptyCartError
+    if taken != sorted((line.sku, line.quantity) for line in cart.lines):
+        raise BasketChangedError
 
 
 def _foreign() -> str:
