@@ -17,12 +17,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from orders.forms import CheckoutForm
+from orders.operations.limits import UnpaidLimitError
 from orders.operations.place import (
     BasketChangedError,
     Checkout,
     EmptyCartError,
     PriceChangedError,
-    UnpaidLimitError,
     check_out,
     find_existing,
 )

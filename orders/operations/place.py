@@ -14,11 +14,10 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Count, Sum
 
-from orders.currencies import exponent
 from orders.models import IdempotencyRecord, Order, OrderLine
-from orders.operations import notify, stock
+from orders.operations import limits, notify, stock
+from orders.operations.limits import UnpaidLimitError
 from orders.operations.pay import create_payment, promise_charge, take_money
 from orders.operations.quoting import CatalogDownError, CurrencyUnavailableError, PricedCart, quote_cart
 from orders.operations.steps import SHOPPER, move, tell
@@ -34,8 +33,6 @@ from resilience.deadline import Deadline
 
 logger = logging.getLogger(__name__)
 
-_UNPAID_LOCK = 0x484F4C44  # names the advisory lock of the limits on unpaid orders
-
 
 class PriceChangedError(Exception):
     """What the shopper saw is no longer what it costs. `priced` is what it costs now."""
@@ -43,14 +40,6 @@ class PriceChangedError(Exception):
     def __init__(self, priced: PricedCart) -> None:
         super().__init__("the price changed")
         self.priced = priced
-
-
-class UnpaidLimitError(Exception):
-    """Taking this order unpaid would go beyond the agreed limits. `which` names the limit."""
-
-    def __init__(self, which: str) -> None:
-        super().__init__(f"limit on unpaid orders reached: {which}")
-        self.which = which
 
 
 class EmptyCartError(Exception):
@@ -130,7 +119,7 @@ def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> tuple[
     if priced.gone or quote.total.minor != form.shown_minor:
         raise PriceChangedError(priced)
     degraded = mode.current().degraded
-    later = degraded or payments.must_wait()
+    later = degraded or payments.in_doubt()
     stock.glance(_wanted(quote))
     placed = _place(form, cart, priced, quote, deadline, degraded=degraded, limited=later)
     if isinstance(placed, str):
@@ -175,7 +164,7 @@ def _place(
         _empty_basket(cart)
         # Last, so that the locks which all buyers of a product share are held for the commit alone.
         if limited:
-            _within_limits(order)
+            limits.hold(order)
         stock.reserve(order, _wanted(quote))
     logger.info("order placed", extra={"order": order.number, "degraded": degraded})
     return order, (None if degraded else lease), payment
@@ -268,19 +257,3 @@ def _wanted(quote: Quote) -> Counter[str]:
     for line in quote.lines:
         wanted[line.sku] += line.quantity
     return wanted
-
-
-def _within_limits(order: Order) -> None:
-    """Holds the agreed limits on unpaid orders, one order at a time. Raises UnpaidLimitError."""
-    config = settings.HOLDFAST
-    unit = 10 ** exponent(config.base_currency)
-    if order.base_total_minor > config.degraded_max_order_total * unit:
-        raise UnpaidLimitError("order total")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_UNPAID_LOCK])
-    others = Order.objects.filter(status=OrderStatus.AWAITING_PAYMENT).exclude(pk=order.pk)
-    unpaid = others.aggregate(count=Count("pk"), total=Sum("base_total_minor", default=0))
-    if unpaid["count"] >= config.degraded_max_unpaid_orders:
-        raise UnpaidLimitError("number of orders")
-    if unpaid["total"] + order.base_total_minor > config.degraded_max_unpaid_total * unit:
-        raise UnpaidLimitError("sum of orders")
