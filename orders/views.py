@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from django.conf import settings
 from django.contrib import messages
@@ -76,6 +77,7 @@ def _form(
         "token": uuid.uuid4() if fresh_token or not typed.get("token") else typed["token"],
         "seen": _seen(form) if alert else None,
         "basket": cart.fingerprint,
+        "held_until": cart.read_at + timedelta(seconds=settings.HOLDFAST.degraded_reserve_seconds),
     }
     response = render(
         request, "orders/checkout.html", context, status=503 if problem and status == 200 else status
@@ -173,9 +175,12 @@ def _try_to_place(request: HttpRequest, form: CheckoutForm, wish: Checkout, cart
         alert = _("The price changed since you saw it. Please check the new total and confirm again.")
         return _form(request, form, status=409, alert=alert, priced=error.priced, code=wish.currency)
     except SoldOutError as error:
-        alert = _("Sold out while you looked: %(what)s. Nothing was ordered or charged.") % {
-            "what": ", ".join(_short(error, cart))
-        }
+        words = (
+            _("Not enough left for your order: %(what)s. Nothing was ordered or charged.")
+            if all(error.free.values())
+            else _("Sold out while you looked: %(what)s. Nothing was ordered or charged.")
+        )
+        alert = words % {"what": ", ".join(_short(error, cart))}
         return _form(request, form, status=409, alert=alert, code=wish.currency)
     except CurrencyUnavailableError as error:
         alert = currency_words(error)
