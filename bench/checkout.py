@@ -114,8 +114,8 @@ def _page(inside: Inside, outside: list[Outside], weight: Weight, oscar: dict[st
         "",
         "Written by `python -m bench.checkout docs/reference`, a part of `make bench`. Times belong to the machine that"
         " ran it, ratios travel. The floors write an order, two lines, a stock row, a payment and a message, and do"
-        f" nothing else. Load of the machine at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; what is measured"
-        " over sockets shares them with its own crowd, so its times are the worse for every other load.",
+        f" nothing else. Load of the machine at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; what is"
+        " measured over sockets shares them with its own crowd, so its times are the worse for every other load.",
         "",
         "| ratio | measured | goal | |",
         "|---|---|---|---|",
