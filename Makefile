@@ -33,6 +33,7 @@ bench: $(VENV)-bench/bench.installed $(VENV)/demo.installed  ## beside peers and
 	@$(VENV)-bench/bin/python -m bench docs/reference
 	@$(BIN)/python -m bench.outbox docs/reference
 	@$(BIN)/python -m bench.pages docs/reference
+	@$(BIN)/python -m bench.goodput docs/reference
 	@$(BIN)/python -m bench.checkout docs/reference
 
 $(VENV)-bench/bench.installed: requirements/bench.txt

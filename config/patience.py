@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from celery.beat import Scheduler
 from celery.worker.consumer import Consumer
 
+logger = logging.getLogger(__name__)
 _LONGEST_SECONDS = 5
 
 
@@ -27,6 +29,14 @@ class QuickConsumer(Consumer):
     def ensure_connected(self, conn: Any) -> Any:
         _quick(conn)
         return super().ensure_connected(conn)
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Putting a lost connection away can fail in ways that would end the worker: what it takes along are ticks."""
+        try:
+            super().on_connection_error_after_connected(exc)
+        except Exception:
+            self.connection = None
+            logger.warning("a lost connection could not be put away", exc_info=True)
 
 
 class QuickScheduler(Scheduler):

@@ -49,6 +49,10 @@ class Shopper:
         other._session.cookies.update(self._session.cookies)
         return other
 
+    def cookies(self) -> dict[str, str]:
+        """The session's cookies."""
+        return dict(self._session.cookies.items())
+
     def hang_up(self) -> None:
         """Closes the connections; the next request makes one."""
         self._session.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,12 +17,14 @@ from tests.world import Shopper, World
 
 
 @pytest.fixture(autouse=True)
-def _the_log_stays_on() -> Iterator[None]:
-    """A test that leaves logging switched off would blind those after it."""
+def _the_process_is_left_as_it_was() -> Iterator[None]:
+    """Logging switched off blinds later tests; an ignored SIGTERM is inherited by every process they start."""
+    ending = signal.getsignal(signal.SIGTERM)
     yield
     logger = logging.getLogger("resilience")
     state = (logging.root.manager.disable, logger.disabled, logger.propagate, logger.getEffectiveLevel())
     assert state == (logging.NOTSET, False, True, logging.INFO)
+    assert signal.getsignal(signal.SIGTERM) == ending
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 from celery.contrib.testing.worker import start_worker
+from celery.signals import worker_process_init
 from django.db import DatabaseError, OperationalError, connection, transaction
 
 from config.celery import app
 from config.deadlines import DeadlineTask, deadline_in, headers_of, within
 from orders.models import Order, StockItem
-from payments import reporter
 from resilience.deadline import HEADER, Deadline, current_deadline, own_deadline, use_deadline
 from resilience.errors import OutOfTime
 from resilience.testing import ManualClock
@@ -138,8 +138,8 @@ TOLD: list[int | None] = []
 def test_a_deadline_travels_to_a_worker_in_the_headers_of_the_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The worker is the tests' own process, which lives on and must not go on to report.
-    monkeypatch.setattr(reporter, "start", lambda kind: None)
+    # The worker is the tests' own process: what a process of a worker sets up for itself must not stay.
+    monkeypatch.setattr(worker_process_init, "receivers", [])
     assert isinstance(tell_deadline, DeadlineTask)
     TOLD.clear()
     queue = "deadline-test"

@@ -60,6 +60,12 @@ def test_every_alert_is_shown_firing_and_shown_silent() -> None:
     assert fired == silent == set(RULES)
 
 
+def test_every_alert_has_its_line_of_advice() -> None:
+    page = (DEPLOY.parent / "docs" / "how-to" / "answer-an-alert.md").read_text()
+    lines = re.findall(r"^\| (Holdfast\w+) \| (page|ticket) \|", page, re.MULTILINE)
+    assert lines == [(name, rule["labels"]["severity"]) for name, rule in RULES.items()]
+
+
 def test_prometheus_itself_agrees_where_it_is_installed() -> None:
     promtool = shutil.which("promtool")
     commands = (

@@ -75,6 +75,7 @@ def test_whatever_happens_to_valkey_no_shopper_notices_and_all_is_well_ten_secon
         "client kill": (broker.kill_all, broker.kill_all, broker.nothing),
         "emptied": (broker.empty, broker.empty, broker.nothing),
     }
+    recoveries: list[float] = []
     for done, (name, (first, again, last)) in enumerate(troubles.items()):
         times = [_shop(base, first), _shop(base, again)]
         neighbours.fault(neighbours.gateway, HANG)
@@ -83,8 +84,9 @@ def test_whatever_happens_to_valkey_no_shopper_notices_and_all_is_well_ten_secon
         last()
         back_at = time.monotonic()
         paid = {"PAID": 1 + 3 * (done + 1)}
-        eventually(lambda: stack.orders() == paid, 10, f"{name}: {stack.orders()}")  # noqa: B023
+        eventually(lambda: stack.orders() == paid, 20, f"{name}: {stack.orders()}")  # noqa: B023
         took = time.monotonic() - back_at
+        recoveries.append(took)
         eventually(lambda: broker.connections() <= before, 10, name)
         # A wait for Valkey would be in every one of them; a busy machine delays some.
         assert statistics.median(times) < BUDGET_SECONDS + MARGIN_SECONDS, (name, times)
@@ -93,6 +95,7 @@ def test_whatever_happens_to_valkey_no_shopper_notices_and_all_is_well_ten_secon
             f"{name}: orders in {milliseconds} ms, all paid {took:.1f} s after its end; "
             f"{broker.connections()} connections, before {before}; {broker.opened()} opened since the server's start"
         )
+    assert statistics.median(recoveries) <= 10, recoveries
     assert len(neighbours.charges) == sum(paid.values())
     stack.audit()
 
@@ -189,22 +192,31 @@ def test_a_read_only_database_takes_no_order_and_no_money_and_recovers(
 ) -> None:
     base = own.web()
     own.workers()
-    Browser(base).buy()
     waiting = Browser(base)
     waiting.put_in_basket()
     form = waiting.checkout_form()
-    _read_only(own, "on")
-    before = len(neighbours.money_calls)
-    answers = [waiting.submit(form) for _ in range(5)]
-    assert {page.status for page in answers} == {503}
-    assert all(page.headers["Retry-After"] for page in answers)
-    assert "nothing was ordered" in answers[-1].text
-    assert len(neighbours.money_calls) == before
-    _read_only(own, "off")
-    eventually(lambda: waiting.submit(form).status == 302, 10)
-    eventually(lambda: own.orders() == {"PAID": 2}, 10)
-    assert len(neighbours.charges) == 2
+    with people_ordering(base) as seen:
+        eventually(lambda: seen["302"] >= 5, 20)
+        _read_only(own, "on")
+        _more_are_refused(seen)  # calls that had begun have ended
+        before = len(neighbours.money_calls)
+        answers = [waiting.submit(form) for _ in range(5)]
+        _more_are_refused(seen)
+        assert {page.status for page in answers} == {503}
+        assert all(page.headers["Retry-After"] for page in answers)
+        assert "nothing was ordered" in answers[-1].text
+        assert len(neighbours.money_calls) == before
+        _read_only(own, "off")
+        eventually(lambda: waiting.submit(form).status == 302, 10, "no order within 10 s")
+    assert seen["500"] == 0, seen
+    eventually(lambda: set(own.orders()) == {"PAID"}, 30, str(own.orders()))
+    assert len(neighbours.charges) == own.orders()["PAID"]
     own.audit()
+
+
+def _more_are_refused(seen: Counter[str]) -> None:
+    before = seen["page refused"] + seen["503"]
+    eventually(lambda: seen["page refused"] + seen["503"] >= before + 10, 10)
 
 
 def _read_only(stack: Stack, value: str) -> None:

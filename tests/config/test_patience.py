@@ -1,0 +1,34 @@
+"""A worker that loses its broker lives to see it come back."""
+
+from __future__ import annotations
+
+from kombu import Connection
+
+from config.celery import app
+from config.patience import QuickConsumer
+
+
+class Doomed(Connection):
+    """As kombu's connection to Redis sometimes is when the server goes while it is being put away."""
+
+    def close(self) -> None:
+        raise AttributeError("'NoneType' object has no attribute 'hostname'")
+
+
+def test_a_lost_connection_that_cannot_even_be_closed_does_not_end_the_worker() -> None:
+    consumer = QuickConsumer.__new__(QuickConsumer)
+    consumer.app = app
+    consumer.connection = Doomed("memory://")
+    consumer.on_connection_error_after_connected(ConnectionError("gone"))
+    assert consumer.connection is None
+
+
+def test_a_lost_broker_is_asked_for_every_five_seconds_at_least() -> None:
+    waits: list[float] = []
+    consumer = QuickConsumer.__new__(QuickConsumer)
+    consumer.app = app
+    consumer.first_connection_attempt, consumer.broker_connection_retry_attempt = True, 0
+    connection = Connection("memory://")
+    connection.ensure_connection = lambda *_, **how: waits.append(how["interval_max"]) or connection
+    assert consumer.ensure_connected(connection) is connection
+    assert waits == [5]
