@@ -114,7 +114,8 @@ def _page(inside: Inside, outside: list[Outside], weight: Weight, oscar: dict[st
         "",
         "Written by `python -m bench.checkout docs/reference`, a part of `make bench`. Times belong to the machine that"
         " ran it, ratios travel. The floors write an order, two lines, a stock row, a payment and a message, and do"
-        " nothing else.",
+        f" nothing else. Load of the machine at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; what is"
+        " measured over sockets shares them with its own crowd, so its times are the worse for every other load.",
         "",
         "| ratio | measured | goal | |",
         "|---|---|---|---|",
@@ -160,10 +161,24 @@ def _inside_lines(inside: Inside, oscar: dict[str, float] | None) -> list[str]:
         "|---|---|",
         *(f"| {name} | {share:.0f} |" for name, share in inside.whose),
         "",
+        _limits(inside),
+        "",
         "| orders in the tables | ms of a checkout |",
         "|---|---|",
         *(f"| {size:,} | {ms:.1f} |" for size, ms in inside.growth),
     ]
+
+
+def _limits(inside: Inside) -> str:
+    """What keeps it from being faster, in a sentence."""
+    sql, calls, python = (inside.parts_ms[part] for part in ("SQL", "calls of neighbours", "Python"))
+    whole = sql + calls + python
+    return (
+        f"What limits it is Python: of {whole:.0f} ms the neighbours have {calls:.0f}, and the database less than"
+        f" {sql:.0f}, the rest of which is its driver. The floor has 5 statements, a checkout {inside.statements}:"
+        " it also reads the basket, the mode and the stock, keeps the form's token, reserves, writes the timeline and"
+        " settles in a second transaction. Fewer statements would pay; what they hold was put before their number."
+    )
 
 
 def _outside_line(one: Outside) -> str:

@@ -127,43 +127,33 @@ def _orm_writes() -> Callable[[], None]:
     from orders.models import Order, OrderLine, OutboxMessage, StockItem
     from payments.models import Payment
 
+    order_fields = {
+        "email": "floor@example.com",
+        "currency": "EUR",
+        "total_minor": 3000,
+        "base_total_minor": 3000,
+    }
+    line_fields = {"names": {}, "quantity": 1, "unit_minor": 1500, "total_minor": 1500}
+    payment_fields = {"amount_minor": 3000, "currency": "EUR", "method": "card", "status": "SUCCEEDED"}
+    message_fields = {"kind": "charge", "destination": "payment", "status": "DONE"}
+
     def write() -> None:
         now = timezone.now()
         with transaction.atomic():
-            order = Order.objects.create(
-                email="floor@example.com",
-                currency="EUR",
-                total_minor=3000,
-                base_total_minor=3000,
-                reserve_until=now,
-                created_at=now,
-            )
+            order = Order.objects.create(reserve_until=now, created_at=now, **order_fields)
             OrderLine.objects.bulk_create(
-                OrderLine(
-                    order=order, position=n, sku=sku, names={}, quantity=1, unit_minor=1500, total_minor=1500
-                )
-                for n, sku in enumerate(SKUS)
+                OrderLine(order=order, position=n, sku=sku, **line_fields) for n, sku in enumerate(SKUS)
             )
-            StockItem.objects.filter(sku=SKUS[0], reserved__lt=F("on_hand")).update(
-                reserved=F("reserved") + 1
-            )
-            Payment.objects.create(
-                order_key=order.number,
-                reference=order.number,
-                amount_minor=3000,
-                currency="EUR",
-                method="card",
-                status="SUCCEEDED",
-            )
+            stock = StockItem.objects.filter(sku=SKUS[0], reserved__lt=F("on_hand"))
+            stock.update(reserved=F("reserved") + 1)
+            Payment.objects.create(order_key=order.number, reference=order.number, **payment_fields)
             OutboxMessage.objects.create(
-                kind="charge",
-                destination="payment",
                 order=order,
                 dedup=order.number,
-                status="DONE",
                 due_at=now,
                 available_at=now,
                 created_at=now,
+                **message_fields,
             )
 
     return write

@@ -26,6 +26,13 @@ _OTHERS = ("widget_tweaks", "haystack", "treebeard", "sorl.thumbnail", "django_t
 ROUNDS, PER_ROUND = 5, 20
 
 
+def _config(part: str) -> str:
+    """Oscar's name for the configuration of one of its apps: `dashboard.users` is UsersDashboardConfig."""
+    words = [word.capitalize() for word in part.split(".")]
+    name = "".join(reversed(words) if words[0] == "Dashboard" else words)
+    return f"oscar.apps.{part}.apps.{name}Config"
+
+
 def _set_up(host: str, port: str, user: str, database: str) -> None:
     import django
     from django.conf import settings
@@ -38,7 +45,7 @@ def _set_up(host: str, port: str, user: str, database: str) -> None:
         INSTALLED_APPS=[
             *(f"django.contrib.{name}" for name in _DJANGO.split()),
             "oscar.config.Shop",
-            *(f"oscar.apps.{name}" for name in _PARTS.split()),
+            *(_config(part) for part in _PARTS.split()),
             *_OTHERS,
         ],
         USE_TZ=True,

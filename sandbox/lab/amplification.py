@@ -6,6 +6,7 @@ import random
 import statistics
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -109,27 +110,26 @@ def _ask(session: HttpSession, delay_ms: float) -> tuple[str, bool, float]:
     return name, answered, time.monotonic() - begun
 
 
-def _report(without: _Run, handed_on: _Run, requests: int) -> Report:
-    rows = []
-    for word, run_ in (("kept to oneself", without), ("handed on", handed_on)):
-        for name in _NAMES:
-            worked, vain = run_.work[name], run_.in_vain[name]
-            best = word == "handed on" and name == "third"
-            few = worked // 20
-            rows.append(
-                Row(
-                    f"{word}: worked by the {name} service, of these for nobody",
-                    "",
-                    f"{worked}, {vain}",
-                    f"at most {few} for nobody" if best else "",
-                    not best or vain <= few,
-                )
-            )
-        rows.append(
-            Row(f"{word}: callers answered within {BUDGET_MS} ms", "", f"{run_.answered} of {requests}")
+def _rows(word: str, run_: _Run, requests: int) -> Iterator[Row]:
+    """One of the two runs. With the deadline handed on, the last service works for nobody in hardly any case."""
+    for name in _NAMES:
+        worked, vain = run_.work[name], run_.in_vain[name]
+        best = word == "handed on" and name == "third"
+        few = worked // 20
+        yield Row(
+            f"{word}: worked by the {name} service, of these for nobody",
+            "",
+            f"{worked}, {vain}",
+            f"at most {few} for nobody" if best else "",
+            not best or vain <= few,
         )
-        rows.append(Row(f"{word}: the others knew after, median ms", "", f"{run_.refused_after_ms:.0f}"))
-        rows.append(Row(f"{word}: work for nobody, ms", "", str(run_.wasted_ms)))
+    yield Row(f"{word}: callers answered within {BUDGET_MS} ms", "", f"{run_.answered} of {requests}")
+    yield Row(f"{word}: the others knew after, median ms", "", f"{run_.refused_after_ms:.0f}")
+    yield Row(f"{word}: work for nobody, ms", "", str(run_.wasted_ms))
+
+
+def _report(without: _Run, handed_on: _Run, requests: int) -> Report:
+    rows = [*_rows("kept to oneself", without, requests), *_rows("handed on", handed_on, requests)]
     rows.append(
         Row(
             "work for nobody, handed on ÷ kept",

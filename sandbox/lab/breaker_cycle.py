@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from resilience.deadline import Deadline
@@ -88,40 +89,24 @@ def run(say: Say, pace: float = 1.0) -> Report:
         return _report(film, end, len(neighbour.arrivals), protected.snapshot().rejected_by_breaker)
 
 
-def _report(film: _Film, end: float, arrived: int, refused: int) -> Report:
+def _rows(film: _Film, end: float, arrived: int, refused: int) -> Iterator[Row]:
     states = ("CLOSED", *(state for _, state in film.changes))
     steps = list(itertools.pairwise(CYCLE))
-    rows = [
-        Row(
-            "the way it goes",
-            "C→O→H→O→H→C",
-            "→".join(state[0] for state in states),
-            "the same, bounce included",
-            states == CYCLE,
-        )
-    ]
-    for (before, after), theirs, (ours, _) in zip(steps, _SOURCE, film.changes, strict=False):
-        rows.append(Row(f"{before} to {after}, s", f"{theirs:.2f}", f"{ours:.2f}"))
+    ours = "→".join(state[0] for state in states)
+    yield Row("the way it goes", "C→O→H→O→H→C", ours, "the same, bounce included", states == CYCLE)
+    for (before, after), theirs, (at, _) in zip(steps, _SOURCE, film.changes, strict=False):
+        yield Row(f"{before} to {after}, s", f"{theirs:.2f}", f"{at:.2f}")
     probes = film.sent_while("HALF_OPEN", end)
     open_calls = sum(film.sent_while("OPEN", end))
-    rows += [
-        Row(
-            "probes in each HALF_OPEN",
-            "3, 3",
-            ", ".join(map(str, probes)),
-            "at most 3",
-            max(probes, default=4) <= 3,
-        ),
-        Row("calls sent while OPEN", "", str(open_calls), "0", open_calls == 0),
-        Row(
-            "calls the neighbour saw",
-            "",
-            str(arrived),
-            f"all that were sent, {len(film.sent)}",
-            arrived == len(film.sent),
-        ),
-        Row("calls refused by the breaker", "", str(refused)),
-    ]
+    few = max(probes, default=4) <= 3
+    yield Row("probes in each HALF_OPEN", "3, 3", ", ".join(map(str, probes)), "at most 3", few)
+    yield Row("calls sent while OPEN", "", str(open_calls), "0", open_calls == 0)
+    sent = len(film.sent)
+    yield Row("calls the neighbour saw", "", str(arrived), f"all that were sent, {sent}", arrived == sent)
+    yield Row("calls refused by the breaker", "", str(refused))
+
+
+def _report(film: _Film, end: float, arrived: int, refused: int) -> Report:
     lanes = [("neighbour", [(0.0, OUTAGE, "down"), (OUTAGE, end, "up")]), ("breaker", film.bands(end))]
     picture = strip(
         "The breaker while its neighbour is down for 5 s",
@@ -133,7 +118,7 @@ def _report(film: _Film, end: float, arrived: int, refused: int) -> Report:
     return Report(
         "breaker-cycle",
         "the whole cycle, with the bounce at the edge of recovery",
-        tuple(rows),
+        tuple(_rows(film, end, arrived, refused)),
         {"breaker-cycle": picture},
         {"changes": film.changes, "sent": film.sent},
     )

@@ -16,6 +16,13 @@ from sandbox.lab.shutdown import SLOW_CHECKOUTS, Stop, ask, ask_anew, checkout_i
 IN_FLIGHT_MS = 3000
 PAID = "302"  # the redirect to the order's page
 _GONE = "ConnectionRefusedError"
+_WORDS = (
+    "checkout in flight",
+    "new connection after 0.3 s",
+    "kept-alive after 0.3 s",
+    "exit after",
+    "exit code",
+)
 _COLOURS = {"draining": "#8a5a10", "finishing": "#0d5566"}
 
 
@@ -156,51 +163,34 @@ def _all_paid(shop: Shop) -> tuple[int, int]:
     return count()
 
 
+def _rows(name: str, seen: _Stopped) -> list[Row]:
+    """One way to stop, beside the source's."""
+    case = seen.case
+    assert case is not None
+    told = (seen.in_flight, seen.new, seen.kept, f"{seen.exit:.1f} s", str(seen.code))
+    good = (
+        seen.in_flight == case.expected[0],
+        seen.new == case.expected[1],
+        True,
+        case.least <= seen.exit <= case.most,
+        seen.code == 0,
+    )
+    wanted = (*case.expected, "", f"{case.least:g} to {case.most:g} s", "0")
+    return [
+        Row(f"{name}: {word}", theirs, ours, need, fine)
+        for word, theirs, ours, need, fine in zip(_WORDS, case.source, told, wanted, good, strict=True)
+    ]
+
+
 def _report(found: dict[str, _Stopped], paid: tuple[int, int], violations: list[str]) -> Report:
-    rows: list[Row] = []
-    for name, seen in found.items():
-        case = seen.case
-        assert case is not None
-        told = (seen.in_flight, seen.new, seen.kept, f"{seen.exit:.1f} s", str(seen.code))
-        good = (
-            seen.in_flight == case.expected[0],
-            seen.new == case.expected[1],
-            True,
-            case.least <= seen.exit <= case.most,
-            seen.code == 0,
-        )
-        wanted = (*case.expected, "", f"{case.least:g} to {case.most:g} s", "0")
-        words = (
-            "checkout in flight",
-            "new connection after 0.3 s",
-            "kept-alive after 0.3 s",
-            "exit after",
-            "exit code",
-        )
-        rows += [
-            Row(f"{name}: {word}", theirs, ours, need, fine)
-            for word, theirs, ours, need, fine in zip(words, case.source, told, wanted, good, strict=True)
-        ]
+    rows = [row for name, seen in found.items() for row in _rows(name, seen)]
     first = next(iter(found.values()))
     ready = first.ready_503
-    rows.append(
-        Row(
-            "drain: readiness turned 503 after",
-            "",
-            "never" if ready is None else f"{ready:.2f} s",
-            "below 1 s, and served on",
-            ready is not None and ready < 1.0 and first.listened > 2.5,
-        )
-    )
-    rows.append(
-        Row(
-            "orders, paid in the end",
-            "",
-            f"{paid[0]}, {paid[1]}",
-            "all, once each",
-            paid[0] == paid[1] and not violations,
-        )
-    )
+    told = "never" if ready is None else f"{ready:.2f} s"
+    good = ready is not None and ready < 1.0 and first.listened > 2.5
+    rows.append(Row("drain: readiness turned 503 after", "", told, "below 1 s, and served on", good))
+    once = paid[0] == paid[1] and not violations
+    rows.append(Row("orders, paid in the end", "", f"{paid[0]}, {paid[1]}", "all, once each", once))
     lanes = [(name, _bands(seen)) for name, seen in found.items() if name != LONG]
     picture = strip(
         "Told to stop with a checkout of 3 s in flight", "seconds since the signal", lanes, _COLOURS

@@ -112,33 +112,28 @@ def _web(environment: dict[str, str]) -> Iterator[str]:
         process.wait(5)
 
 
+def _rows(name: str, done: _Run) -> Iterator[Row]:
+    """One set of layers."""
+    bound = {ALL: BULKHEAD, COUNTED: BULKHEAD, OURS: BULKHEAD}.get(name)
+    theirs = {NONE: "200", TIMEOUTS: "200", BREAKER: "200, for 5 s", ALL: "20"}.get(name, "")
+    expected = f"at most {bound}" if bound else "all of them"
+    good = done.most_busy <= bound if bound else done.most_busy >= 0.97 * THREADS
+    yield Row(f"{name}: threads held at most", theirs, str(done.most_busy), expected, good)
+    heard = sorted(done.paying.statuses().items())
+    told = ", ".join(f"{count} × {status or 'no answer'}" for status, count in heard)
+    yield Row(f"{name}: what payers got", "", told)
+    lost = done.page.statuses()[LOST]
+    yield Row(
+        f"{name}: unrelated page, p50 / p95 ms, lost",
+        "",
+        f"{done.page.median_ms():.0f} / {done.page_ms:.0f}, {lost}",
+        "p95 below 250 ms, none lost" if bound else "",
+        not bound or (done.page_ms < 250 and not lost),
+    )
+
+
 def _report(runs: dict[str, _Run]) -> Report:
-    most = {name: done.most_busy for name, done in runs.items()}
-    rows = [_arithmetic()]
-    theirs = {NONE: "200", TIMEOUTS: "200", BREAKER: "200, for 5 s", ALL: "20"}
-    bounds = {ALL: BULKHEAD, COUNTED: BULKHEAD, OURS: BULKHEAD}
-    for name, done in runs.items():
-        bound = bounds.get(name)
-        full = name in (NONE, TIMEOUTS, BREAKER)
-        expected = f"at most {bound}" if bound else "all of them"
-        good = done.most_busy <= bound if bound else done.most_busy >= 0.97 * THREADS
-        rows.append(
-            Row(f"{name}: threads held at most", theirs.get(name, ""), str(most[name]), expected, good)
-        )
-        told = ", ".join(
-            f"{count} × {status or 'no answer'}" for status, count in sorted(done.paying.statuses().items())
-        )
-        rows.append(Row(f"{name}: what payers got", "", told))
-        lost = done.page.statuses()[LOST]
-        rows.append(
-            Row(
-                f"{name}: unrelated page, p50 / p95 ms, lost",
-                "",
-                f"{done.page.median_ms():.0f} / {done.page_ms:.0f}, {lost}",
-                "" if full else "p95 below 250 ms, none lost",
-                full or (done.page_ms < 250 and not lost),
-            )
-        )
+    rows = [_arithmetic(), *(row for name, done in runs.items() for row in _rows(name, done))]
     rows += _opening(runs)
     return Report(
         "exhaustion",

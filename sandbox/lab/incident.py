@@ -125,40 +125,45 @@ svg { width:100%; height:auto } footer { color:var(--soft); margin-top:2rem }
 """
 
 
-def page(facts: Facts, plots: Mapping[str, str]) -> str:
-    """A page of its own, without anything to load."""
+def _cells(facts: Facts) -> str:
+    """The figures at the top."""
     minutes = facts.story(facts.healed - facts.began) / 60
-    deferred, paid = len(facts.replayed), facts.statuses.get("PAID", 0)
-    lost = facts.orders - paid
-    drained = (
-        "not yet" if facts.drained is None else f"{facts.story(facts.drained - facts.healed) / 60:.0f} min"
-    )
+    lost = facts.orders - facts.statuses.get("PAID", 0)
+    drained = "not yet"
+    if facts.drained is not None:
+        drained = f"{facts.story(facts.drained - facts.healed) / 60:.0f} min"
     figures = (
         (f"{minutes:.0f} min", "the payment gateway was down", ""),
-        (str(deferred), "orders accepted unpaid and paid later", "good"),
+        (str(len(facts.replayed)), "orders accepted unpaid and paid later", "good"),
         (f"{facts.deferred_minor / 100:,.2f} €", "is what these were worth", "good"),
         (str(lost), "orders lost", "bad" if lost else "good"),
         (str(facts.charged_twice), "customers charged twice", "bad" if facts.charged_twice else "good"),
         (drained, "until everything was paid, after the gateway was back", ""),
     )
-    cells = "".join(
+    return "".join(
         f'<li class="{kind}"><b>{escape(value)}</b>{escape(what)}</li>' for value, what, kind in figures
     )
+
+
+def _audit(facts: Facts) -> str:
+    if facts.violations:
+        return "The audit found: " + "; ".join(facts.violations)
+    return "The audit compared our books with the gateway's and found nothing: every paid order has exactly one charge."
+
+
+def page(facts: Facts, plots: Mapping[str, str]) -> str:
+    """A page of its own, without anything to load."""
+    minutes = facts.story(facts.healed - facts.began) / 60
     rows = "".join(
         f"<tr><td>{facts.minute(at):+.1f} min</td><td>{escape(what)}</td></tr>"
         for at, what in sorted(facts.told)
-    )
-    audit = (
-        "The audit compared our books with the gateway's and found nothing: every paid order has exactly one charge."
-        if not facts.violations
-        else "The audit found: " + "; ".join(facts.violations)
     )
     return f"""<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>Incident report</title><style>{_STYLE}</style>
 <h1>Incident report: {minutes:.0f} minutes without a payment gateway</h1>
 <p>The gateway stopped answering. The shop went on taking orders, told every customer the truth about the payment, and
 took the money when the gateway was back.</p>
-<ul class="figures">{cells}</ul>
+<ul class="figures">{_cells(facts)}</ul>
 <h2>What customers saw</h2>
 <p>{escape(facts.heard())}; 99 of 100 answers came within {facts.p99_ms():.0f} ms. First: <q>accepted, payment is
 being confirmed, please do not pay again</q>. Once the shop knew: <q>accepted, payment will be taken within the
@@ -171,7 +176,7 @@ hour</q>, said on every page before the button was pressed. {facts.twice} custom
 <h2>In order</h2>
 <table><tr><th>When</th><th>What</th></tr>{rows}</table>
 <h2>What is owed to nobody</h2>
-<p>{escape(audit)} {facts.statuses.get("CANCELLED", 0)} reserves ran out.</p>
+<p>{escape(_audit(facts))} {facts.statuses.get("CANCELLED", 0)} reserves ran out.</p>
 <h2>What was agreed before, and held</h2>
 <p>How many orders may be unpaid, up to which sum, and for how long goods are kept for them, is decided by the business
 before an incident, not during one: <code>DEGRADED_MAX_UNPAID_ORDERS</code>, <code>DEGRADED_MAX_UNPAID_TOTAL</code>,

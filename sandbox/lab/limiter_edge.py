@@ -38,51 +38,43 @@ def _sliding(limit: int, period: float, clock: ManualClock) -> SlidingLimiter:
     return SlidingLimiter(LimiterPolicy(limit, period), clock=clock)
 
 
+_Make = Callable[[ManualClock], Sequence[_Cycles | SlidingLimiter]]
+_KINDS: dict[str, _Make] = {
+    "cycles, 50 per second": lambda clock: [_Cycles(LIMIT, 1.0, clock)],
+    "cycles, 5 per 100 ms": lambda clock: [_Cycles(SMALL_LIMIT, SMALL_PERIOD, clock)],
+    "ours, 50 per second": lambda clock: [_sliding(LIMIT, 1.0, clock)],
+    "ours, 5 per 100 ms": lambda clock: [_sliding(SMALL_LIMIT, SMALL_PERIOD, clock)],
+    "ours, 5 per 100 ms, ten replicas": lambda clock: [
+        _sliding(SMALL_LIMIT, SMALL_PERIOD, clock) for _ in range(REPLICAS)
+    ],
+}
+_SOURCE = dict(zip(_KINDS, ("100", "10", "", "", "×10"), strict=True))
+_WANTED = dict(
+    zip(_KINDS, (2 * LIMIT, 2 * SMALL_LIMIT, LIMIT, SMALL_LIMIT, REPLICAS * SMALL_LIMIT), strict=True)
+)
+
+
 def run(say: Say) -> Report:
     """On a clock that is moved by hand: no machine is fast enough to be exact at an edge, and none need be."""
-    kinds: dict[str, Callable[[ManualClock], Sequence[_Cycles | SlidingLimiter]]] = {
-        "cycles, 50 per second": lambda clock: [_Cycles(LIMIT, 1.0, clock)],
-        "cycles, 5 per 100 ms": lambda clock: [_Cycles(SMALL_LIMIT, SMALL_PERIOD, clock)],
-        "ours, 50 per second": lambda clock: [_sliding(LIMIT, 1.0, clock)],
-        "ours, 5 per 100 ms": lambda clock: [_sliding(SMALL_LIMIT, SMALL_PERIOD, clock)],
-        "ours, 5 per 100 ms, ten replicas": lambda clock: [
-            _sliding(SMALL_LIMIT, SMALL_PERIOD, clock) for _ in range(REPLICAS)
-        ],
-    }
-    edge = {name: _at_the_edge(make) for name, make in kinds.items()}
-    busiest = {name: _busiest_second(make) for name, make in list(kinds.items())[:4]}
+    edge = {name: _at_the_edge(make) for name, make in _KINDS.items()}
+    alone = list(_KINDS)[:4]
+    busiest = {name: _busiest_second(_KINDS[name]) for name in alone}
     say(f"calls within 2 ms: {', '.join(str(count) for count in edge.values())}")
-    theirs = {
-        "cycles, 50 per second": "100",
-        "cycles, 5 per 100 ms": "10",
-        "ours, 5 per 100 ms, ten replicas": "×10",
-    }
-    wanted = {"ours, 50 per second": LIMIT, "ours, 5 per 100 ms": SMALL_LIMIT}
-    wanted |= {"cycles, 50 per second": 2 * LIMIT, "ours, 5 per 100 ms, ten replicas": REPLICAS * SMALL_LIMIT}
-    rows = []
-    for name, count in edge.items():
-        good = wanted.get(name, count)
-        rows.append(
-            Row(
-                f"{name}: calls within 2 ms",
-                theirs.get(name, ""),
-                str(count),
-                str(wanted.get(name, "")),
-                count == good,
-            )
+    rows = [
+        Row(
+            f"{name}: calls within 2 ms",
+            _SOURCE[name],
+            str(count),
+            str(_WANTED[name]),
+            count == _WANTED[name],
         )
+        for name, count in edge.items()
+    ]
     for name, count in busiest.items():
-        most = LIMIT if name.startswith("ours") else None
-        rows.append(
-            Row(
-                f"{name}: most in any second",
-                "",
-                str(count),
-                f"at most {most}" if most else "",
-                most is None or count <= most,
-            )
-        )
-    groups = [(name, {"calls": float(count)}) for name, count in list(edge.items())[:4]]
+        ours = name.startswith("ours")
+        expected = f"at most {LIMIT}" if ours else ""
+        rows.append(Row(f"{name}: most in any second", "", str(count), expected, not ours or count <= LIMIT))
+    groups = [(name, {"calls": float(edge[name])}) for name in alone]
     return Report(
         "limiter-edge",
         "100 calls in 2 ms under an honest limit of 50 a second",
@@ -92,7 +84,7 @@ def run(say: Say) -> Report:
     )
 
 
-def _at_the_edge(make: Callable[[ManualClock], Sequence[_Cycles | SlidingLimiter]]) -> int:
+def _at_the_edge(make: _Make) -> int:
     """Let through in the last and the first millisecond of two seconds, by callers that ask every microsecond."""
     clock = ManualClock(_START + 0.999)
     limiters = make(clock)
@@ -103,7 +95,7 @@ def _at_the_edge(make: Callable[[ManualClock], Sequence[_Cycles | SlidingLimiter
     return let_through
 
 
-def _busiest_second(make: Callable[[ManualClock], Sequence[_Cycles | SlidingLimiter]]) -> int:
+def _busiest_second(make: _Make) -> int:
     """The most calls in any stretch of a second. Callers come in bursts at the worst moments for each limiter:
     at the end of one second, and through all of the next."""
     clock = ManualClock(_START)

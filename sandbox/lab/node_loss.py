@@ -222,87 +222,64 @@ def _clients(broker: redis.Redis) -> tuple[int, int]:
     return int(told["connected_clients"]), int(told["total_connections_received"])
 
 
-def _report(runs: dict[str, _Run], shop: _ShopRun) -> Report:
-    rows = []
-    whole = CLIENTS * NODES * POOL
-    for name, done in runs.items():
-        ours = name == "ours"
-        theirs = {"all rebuilt": "100 000 a minute"}.get(name, "")
-        lost, restarts = done.opened_between(HANGS, RESTARTS), done.opened_between(RESTARTS, END)
-        most = CLIENTS * THREADS * 3
-        rows += [
-            Row(
-                f"{name}: connections opened by one node lost and back",
-                theirs,
-                str(lost),
-                f"at most {most}" if ours else f"more than all pools hold, {whole}",
-                lost <= most if ours else lost > whole,
-            ),
-            Row(
-                f"{name}: by all nodes restarted",
-                "",
-                str(restarts),
-                f"at most {whole}" if ours else "",
-                not ours or restarts <= whole,
-            ),
-            Row(
-                f"{name}: pages that waited for it, over 50 ms",
-                "",
-                f"{done.waited(HANGS, GONE):.1%}",
-                "below 10 %" if ours else "",
-                not ours or done.waited(HANGS, GONE) < 0.1,
-            ),
-            Row(f"{name}: page p99 while it hung, ms", "", f"{done.p99_ms(HANGS, GONE):.0f}"),
-            Row(
-                f"{name}: pages without their cache while it hung",
-                "",
-                f"{done.without_cache(HANGS, GONE):.0%}",
-            ),
-            Row(
-                f"{name}: pages without their cache in the end",
-                "",
-                f"{done.without_cache(END - 1, END):.1%}",
-                "below 5 %" if ours else "",
-                not ours or done.without_cache(END - 1, END) < 0.05,
-            ),
-        ]
+def _rows(name: str, done: _Run) -> Iterator[Row]:
+    """One kind of client."""
+    ours, whole, most = name == "ours", CLIENTS * NODES * POOL, CLIENTS * THREADS * 3
+    lost, restarts = done.opened_between(HANGS, RESTARTS), done.opened_between(RESTARTS, END)
+    waited, without = done.waited(HANGS, GONE), done.without_cache(END - 1, END)
+    yield Row(
+        f"{name}: connections opened by one node lost and back",
+        "" if ours else "100 000 a minute",
+        str(lost),
+        f"at most {most}" if ours else f"more than all pools hold, {whole}",
+        lost <= most if ours else lost > whole,
+    )
+    bound = f"at most {whole}" if ours else ""
+    yield Row(f"{name}: by all nodes restarted", "", str(restarts), bound, not ours or restarts <= whole)
+    few = "below 10 %" if ours else ""
+    slow = f"{name}: pages that waited for it, over 50 ms"
+    yield Row(slow, "", f"{waited:.1%}", few, not ours or waited < 0.1)
+    yield Row(f"{name}: page p99 while it hung, ms", "", f"{done.p99_ms(HANGS, GONE):.0f}")
+    yield Row(
+        f"{name}: pages without their cache while it hung", "", f"{done.without_cache(HANGS, GONE):.0%}"
+    )
+    end = f"{name}: pages without their cache in the end"
+    yield Row(end, "", f"{without:.1%}", "below 5 %" if ours else "", not ours or without < 0.05)
+
+
+def _shop_rows(shop: _ShopRun) -> Iterator[Row]:
     before, during = shop.before.milliseconds(0.5), shop.page.milliseconds(0.5)
-    rows += [
-        Row(
-            "the shop, its Valkey hung: pages lost",
-            "half of them",
-            str(shop.page.statuses()[LOST]),
-            "0, all 200",
-            set(shop.page.statuses()) == {200},
-        ),
-        Row(
-            "the shop: page p50 before and meanwhile, ms",
-            "",
-            f"{before:.0f}, {during:.0f}",
-            "at most 100 more",
-            during <= before + 100,
-        ),
-        Row(
-            "the shop: connections opened by its return",
-            "",
-            str(shop.opened),
-            "at most 40",
-            shop.opened <= 40,
-        ),
-        Row(
-            "the shop: connections before and after",
-            "",
-            f"{shop.clients[0]}, {shop.clients[1]}",
-            "at most 5 more",
-            shop.clients[1] <= shop.clients[0] + 5,
-        ),
-    ]
+    statuses = shop.page.statuses()
+    fine = set(statuses) == {200}
+    yield Row(
+        "the shop, its Valkey hung: pages lost", "half of them", str(statuses[LOST]), "0, all 200", fine
+    )
+    yield Row(
+        "the shop: page p50 before and meanwhile, ms",
+        "",
+        f"{before:.0f}, {during:.0f}",
+        "at most 100 more",
+        during <= before + 100,
+    )
+    opened = shop.opened
+    yield Row("the shop: connections opened by its return", "", str(opened), "at most 40", opened <= 40)
+    yield Row(
+        "the shop: connections before and after",
+        "",
+        f"{shop.clients[0]}, {shop.clients[1]}",
+        "at most 5 more",
+        shop.clients[1] <= shop.clients[0] + 5,
+    )
+
+
+def _report(runs: dict[str, _Run], shop: _ShopRun) -> Report:
+    rows = [row for name, done in runs.items() for row in _rows(name, done)]
     curves = {name: done.opened for name, done in runs.items()}
     spans = [(HANGS, GONE, "one hangs"), (RESTARTS, END, "all restarted")]
     return Report(
         "node-loss",
         "one cache node lost, and the connections that this opens",
-        tuple(rows),
+        (*rows, *_shop_rows(shop)),
         {
             "node-loss": lines(
                 "Connections the nodes have accepted", "seconds", "connections", curves, spans=spans

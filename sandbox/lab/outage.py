@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -186,6 +186,19 @@ def _fate(
     told.append((moment, "the payment gateway is back"))
 
 
+_CHANGES = """
+SELECT extract(epoch FROM clock_timestamp() - at)::float, new_effective, reason FROM payments_modechange ORDER BY id
+"""
+_DEFERRED = """
+SELECT coalesce(sum(o.base_total_minor), 0) FROM orders_order o
+JOIN orders_orderevent e ON e.order_id = o.id AND e.from_status = 'PLACED' AND e.to_status = 'AWAITING_PAYMENT'
+"""
+_PAID_AFTER = """
+SELECT extract(epoch FROM clock_timestamp() - at)::float FROM orders_orderevent
+WHERE from_status = %s AND to_status = 'PAID' ORDER BY at
+"""
+
+
 def _facts(
     shop: Shop,
     crowd: _Crowd,
@@ -194,115 +207,83 @@ def _facts(
     moments: tuple[float, float, float | None],
 ) -> Facts:
     """Everything the table and the page tell, in our seconds."""
-    began, healed, drained = moments
     now = time.monotonic() - crowd.began
-    changes = shop.sql(
-        "SELECT extract(epoch FROM clock_timestamp() - at)::float, new_effective, reason FROM payments_modechange"
-        " ORDER BY id"
-    )
-    charges = shop.gateway.ledger()["charges"]
+    changes = shop.sql(_CHANGES)
+    ((value,),) = shop.sql(_DEFERRED)
     statuses = dict(shop.sql("SELECT status, count(*) FROM orders_order GROUP BY status"))
-    ((value,),) = shop.sql(
-        "SELECT coalesce(sum(base_total_minor), 0) FROM orders_order WHERE created_at IN"
-        " (SELECT o.created_at FROM orders_order o JOIN orders_orderevent e ON e.order_id = o.id AND e.from_status ="
-        " 'PLACED' AND e.to_status = 'AWAITING_PAYMENT')"
-    )
-    replayed = [
-        now - ago
-        for (ago,) in shop.sql(
-            "SELECT extract(epoch FROM clock_timestamp() - at)::float FROM orders_orderevent"
-            " WHERE from_status = 'AWAITING_PAYMENT' AND to_status = 'PAID' ORDER BY at"
-        )
-    ]
-    ((at_once,),) = shop.sql(
-        "SELECT count(*) FROM orders_orderevent WHERE from_status = 'PLACED' AND to_status = 'PAID'"
-    )
-    references = Counter(charge["reference"] for charge in charges)
+    references = Counter(charge["reference"] for charge in shop.gateway.ledger()["charges"])
     return Facts(
         faster=FASTER,
-        began=began,
-        healed=healed,
-        drained=drained,
+        began=moments[0],
+        healed=moments[1],
+        drained=moments[2],
         told=[*told, *((now - ago, f"mode {mode}: {reason}") for ago, mode, reason in changes)],
         modes=watch.modes,
         waiting=watch.waiting,
         paid=watch.paid,
         orders=sum(statuses.values()),
         statuses=statuses,
-        at_once=at_once,
-        replayed=replayed,
+        at_once=len(shop.sql(_PAID_AFTER, "PLACED")),
+        replayed=[now - ago for (ago,) in shop.sql(_PAID_AFTER, "AWAITING_PAYMENT")],
         deferred_minor=int(value),
         answers=[(at, answer.status, answer.seconds) for at, answer in crowd.answers],
         twice=crowd.twice,
         two_orders=crowd.two_orders,
-        charges=len(charges),
+        charges=references.total(),
         charged_twice=sum(count > 1 for count in references.values()),
         violations=shop.violations(),
     )
 
 
-def _report(facts: Facts) -> Report:
-    paid, most = facts.statuses.get("PAID", 0), facts.busiest_second()
+def _during(facts: Facts) -> Iterator[Row]:
+    """What shoppers met while the gateway was down."""
     during = facts.during()
     accepted = sum(status == 302 for status in during)
-    heard = ", ".join(f"{count} × {status}" for status, count in sorted(Counter(during).items()))
-    drained = facts.drained is not None
-    rows = (
-        Row("orders placed in all", "", str(facts.orders)),
-        Row(
-            "answers to confirmed forms during the outage, by status",
-            "",
-            heard,
-            "95 % an order, the others an honest 503",
-            accepted >= 0.95 * len(during) and set(during) <= {302, 503},
-        ),
-        Row(
-            "forms confirmed twice at once, of these that made two orders",
-            "",
-            f"{facts.twice}, {facts.two_orders}",
-            "0 two orders",
-            not facts.two_orders,
-        ),
-        Row("slowest answer of a hundred while the gateway hung (p99), ms", "", f"{facts.p99_ms():.0f}"),
-        Row(
-            "shop in degraded mode after, story's seconds",
-            "60 and the window",
-            _seconds(facts.degraded_after()),
-            "below 180",
-            (facts.degraded_after() or 999) < 180,
-        ),
-        Row("orders paid at once, deferred and paid later", "", f"{facts.at_once}, {len(facts.replayed)}"),
-        Row(
-            "replayed in the busiest second",
-            "",
-            str(most),
-            f"at most {REPLAY_RATE + 3}",
-            most <= REPLAY_RATE + 3,
-        ),
-        Row(
-            "time to drain, story's minutes",
-            "",
-            f"{facts.story(facts.drained - facts.healed) / 60:.1f}" if facts.drained else "never",
-            "within an hour",
-            drained,
-        ),
-        Row(
-            "reserves expired",
-            "",
-            str(facts.statuses.get("CANCELLED", 0)),
-            "0",
-            not facts.statuses.get("CANCELLED"),
-        ),
-        Row("orders paid in the end", "", f"{paid} of {facts.orders}", "all", paid == facts.orders),
-        Row(
-            "charges at the gateway, of these twice for one order",
-            "",
-            f"{facts.charges}, {facts.charged_twice}",
-            "one for each paid order",
-            facts.charges == paid and not facts.charged_twice,
-        ),
-        Row("violations found by the audit", "", str(len(facts.violations)), "0", not facts.violations),
+    yield Row(
+        "answers to confirmed forms during the outage, by status",
+        "",
+        ", ".join(f"{count} × {status}" for status, count in sorted(Counter(during).items())),
+        "95 % an order, the others an honest 503",
+        accepted >= 0.95 * len(during) and set(during) <= {302, 503},
     )
+    double = "forms confirmed twice at once, of these that made two orders"
+    yield Row(double, "", f"{facts.twice}, {facts.two_orders}", "0 two orders", not facts.two_orders)
+    yield Row("slowest answer of a hundred while the gateway hung (p99), ms", "", f"{facts.p99_ms():.0f}")
+    knew = facts.degraded_after()
+    told = "never" if knew is None else f"{knew:.0f}"
+    mode = "shop in degraded mode after, story's seconds"
+    yield Row(mode, "60 and the window", told, "below 180", knew is not None and knew < 180)
+
+
+def _afterwards(facts: Facts) -> Iterator[Row]:
+    """What became of the orders."""
+    paid, most, expired = (
+        facts.statuses.get("PAID", 0),
+        facts.busiest_second(),
+        facts.statuses.get("CANCELLED", 0),
+    )
+    yield Row("orders paid at once, deferred and paid later", "", f"{facts.at_once}, {len(facts.replayed)}")
+    pace = REPLAY_RATE + 3
+    yield Row("replayed in the busiest second", "", str(most), f"at most {pace}", most <= pace)
+    took = facts.drained and facts.story(facts.drained - facts.healed) / 60
+    drain = "time to drain, story's minutes"
+    yield Row(
+        drain, "", f"{took:.1f}" if took else "never", "within an hour", bool(took) and (took or 0) < 60
+    )
+    yield Row("reserves expired", "", str(expired), "0", not expired)
+    yield Row("orders paid in the end", "", f"{paid} of {facts.orders}", "all", paid == facts.orders)
+    yield Row(
+        "charges at the gateway, of these twice for one order",
+        "",
+        f"{facts.charges}, {facts.charged_twice}",
+        "one for each paid order",
+        facts.charges == paid and not facts.charged_twice,
+    )
+    yield Row("violations found by the audit", "", str(len(facts.violations)), "0", not facts.violations)
+
+
+def _report(facts: Facts) -> Report:
+    rows = (Row("orders placed in all", "", str(facts.orders)), *_during(facts), *_afterwards(facts))
     plots = draw(facts)
     return Report(
         "outage",
@@ -317,7 +298,3 @@ def _report(facts: Facts) -> Report:
         },
         {"incident-report.html": page(facts, plots)},
     )
-
-
-def _seconds(value: float | None) -> str:
-    return "never" if value is None else f"{value:.0f}"

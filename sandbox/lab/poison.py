@@ -120,18 +120,30 @@ def _batches(bad: int, good: int, rounds: int = 100) -> int:
     return delivered
 
 
-def _report(runs: dict[str, _Run]) -> Report:
-    none, one, known, many = runs.values()
-    ordered, minutes = _ordered(REPEATS, PAUSE), _ordered(10, 60.0)
-    rows = (
+def _reckoned() -> tuple[Row, ...]:
+    """What other queues do with the same messages, by arithmetic."""
+    ordered, minutes = _ordered(REPEATS, PAUSE), _ordered(10, 60.0) / 60
+    put_back = (
+        f"{MANY} bad messages, the oldest {BATCH} first, put back: good ones delivered in {BATCH} rounds"
+    )
+    return (
         Row("an ordered queue, 3 repeats after 1 s: standstill, s", "3", f"{ordered:g}", "3", ordered == 3),
-        Row(
-            "the same, 10 repeats after 60 s: standstill, min",
-            "10",
-            f"{minutes / 60:g}",
-            "10",
-            minutes == 600,
-        ),
+        Row("the same, 10 repeats after 60 s: standstill, min", "10", f"{minutes:g}", "10", minutes == 10),
+        Row(put_back, "", str(_batches(MANY, GOOD))),
+    )
+
+
+def _given_up(what: str, theirs: str, done: _Run, tries: int) -> Row:
+    """One bad message, in how many tries."""
+    told = f"{done.attempts[0]}, {done.given_up[0]:.1f}" if done.given_up else "kept"
+    expected = f"{tries} {'tries' if tries > 1 else 'try'}, then a dead letter"
+    good = done.attempts == [tries] and len(done.given_up) == 1
+    return Row(f"{what}: tries, given up after, s", theirs, told, expected, good)
+
+
+def _rows(none: _Run, one: _Run, known: _Run, many: _Run) -> tuple[Row, ...]:
+    return (
+        *_reckoned(),
         Row(
             f"ours, no bad message: first and last of {GOOD} delivered after, s",
             "",
@@ -146,25 +158,8 @@ def _report(runs: dict[str, _Run]) -> Report:
             "below 1.5, of it up to 0.5 until somebody looks",
             one.first < 1.5 and len(one.delivered) == GOOD,
         ),
-        Row(
-            "the bad one: tries, given up after, s",
-            "4, 3",
-            f"{one.attempts[0]}, {one.given_up[0]:.1f}" if one.given_up else "kept",
-            "4 tries, then a dead letter",
-            one.attempts == [REPEATS + 1] and len(one.given_up) == 1,
-        ),
-        Row(
-            "one that is recognised as poison: tries, given up after, s",
-            "1",
-            f"{known.attempts[0]}, {known.given_up[0]:.2f}" if known.given_up else "kept",
-            "1 try, then a dead letter",
-            known.attempts == [1] and len(known.given_up) == 1,
-        ),
-        Row(
-            f"{MANY} bad messages, the oldest {BATCH} first, put back: good ones delivered in {BATCH} rounds",
-            "",
-            str(_batches(MANY, GOOD)),
-        ),
+        _given_up("the bad one", "4, 3", one, REPEATS + 1),
+        _given_up("one that is recognised as poison", "1", known, 1),
         Row(
             f"ours, {MANY} bad messages at the head: the first good one after, s",
             "",
@@ -173,6 +168,11 @@ def _report(runs: dict[str, _Run]) -> Report:
             len(many.delivered) == GOOD and len(many.given_up) == MANY,
         ),
     )
+
+
+def _report(runs: dict[str, _Run]) -> Report:
+    none, one, known, many = runs.values()
+    ordered = _ordered(REPEATS, PAUSE)
     curves = {
         "in order, one bad": [
             (0.0, 0.0),
@@ -189,7 +189,7 @@ def _report(runs: dict[str, _Run]) -> Report:
     return Report(
         "poison",
         "a message that can never be delivered, at the head",
-        rows,
+        _rows(none, one, known, many),
         {"poison": picture},
         {name: {"delivered": done.delivered, "given_up": done.given_up} for name, done in runs.items()},
     )

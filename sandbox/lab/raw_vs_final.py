@@ -82,29 +82,46 @@ def _play(way: Way, pace: float, tasks: int) -> _Count:
         return _Count(protected.snapshot(), final, len(neighbour.arrivals))
 
 
+_LIMITER, _BULKHEAD, _BREAKER = (kind.__name__ for kind in (RateLimited, BulkheadFull, BreakerOpen))
+_REPEATED = "refusals repeated"
+
+
+def _theirs(count: _Count) -> tuple[Row, ...]:
+    """With every refusal repeated, beside the source's figures."""
+    raw, final = count.raw.rejected_by_limiter, count.final[_LIMITER]
+    return (
+        Row(f"{_REPEATED}: limiter, raw", "738", str(raw)),
+        Row(f"{_REPEATED}: limiter, final", "202", str(final), "less than half of raw", final < raw / 2),
+        Row(f"{_REPEATED}: bulkhead, raw", "33", str(count.raw.rejected_by_bulkhead)),
+        Row(f"{_REPEATED}: bulkhead, final", "10", str(count.final[_BULKHEAD])),
+        Row(f"{_REPEATED}: refused by the breaker", "42", str(count.final[_BREAKER])),
+        Row(f"{_REPEATED}: succeeded", "377", str(count.final["succeeded"])),
+        Row(f"{_REPEATED}: calls the neighbour saw", "423", str(count.arrived)),
+    )
+
+
+def _ours(count: _Count) -> tuple[Row, ...]:
+    """As shipped: a layer's refusal ends its call."""
+    raw = (count.raw.rejected_by_limiter, count.raw.rejected_by_bulkhead)
+    final = (count.final[_LIMITER], count.final[_BULKHEAD])
+    return (
+        Row("as shipped: limiter, raw", "", str(raw[0])),
+        Row("as shipped: limiter, final", "", str(final[0]), "the same", raw[0] == final[0]),
+        Row("as shipped: bulkhead, raw", "", str(raw[1])),
+        Row("as shipped: bulkhead, final", "", str(final[1]), "the same", raw[1] == final[1]),
+        Row("as shipped: refused by the breaker", "", str(count.final[_BREAKER])),
+        Row("as shipped: succeeded", "", str(count.final["succeeded"])),
+        Row("as shipped: calls the neighbour saw", "", str(count.arrived)),
+    )
+
+
 def _report(theirs: _Count, ours: _Count, tasks: int) -> Report:
-    limiter, bulkhead, breaker = (kind.__name__ for kind in (RateLimited, BulkheadFull, BreakerOpen))
-    way = "refusals repeated"
-    raw, final = theirs.raw.rejected_by_limiter, theirs.final[limiter]
-    same = (ours.raw.rejected_by_limiter, ours.raw.rejected_by_bulkhead)
-    ends = (ours.final[limiter], ours.final[bulkhead])
-    all_ended = theirs.final.total() == ours.final.total() == tasks
-    share = [count.final["succeeded"] / max(1, tasks - count.final[breaker]) for count in (theirs, ours)]
+    ended = theirs.final.total() == ours.final.total() == tasks
+    share = [count.final["succeeded"] / max(1, tasks - count.final[_BREAKER]) for count in (theirs, ours)]
     rows = (
-        Row("tasks", "632", str(tasks), "each ended once", all_ended),
-        Row(f"{way}: limiter, raw", "738", str(raw)),
-        Row(f"{way}: limiter, final", "202", str(final), "less than half of raw", final < raw / 2),
-        Row(f"{way}: bulkhead, raw", "33", str(theirs.raw.rejected_by_bulkhead)),
-        Row(f"{way}: bulkhead, final", "10", str(theirs.final[bulkhead])),
-        Row(f"{way}: refused by the breaker", "42", str(theirs.final[breaker])),
-        Row(f"{way}: succeeded", "377", str(theirs.final["succeeded"])),
-        Row(f"{way}: calls the neighbour saw", "423", str(theirs.arrived)),
-        Row("as shipped: limiter, raw", "", str(same[0])),
-        Row("as shipped: limiter, final", "", str(ends[0]), "the same", same[0] == ends[0]),
-        Row("as shipped: bulkhead, raw", "", str(same[1])),
-        Row("as shipped: bulkhead, final", "", str(ends[1]), "the same", same[1] == ends[1]),
-        Row("as shipped: refused by the breaker", "", str(ours.final[breaker])),
-        Row("as shipped: succeeded", "", str(ours.final["succeeded"])),
+        Row("tasks", "632", str(tasks), "each ended once", ended),
+        *_theirs(theirs),
+        *_ours(ours),
         Row(
             "succeeded of those that the breaker let in",
             "64 %",
@@ -112,11 +129,10 @@ def _report(theirs: _Count, ours: _Count, tasks: int) -> Report:
             "no less than nine tenths of the first",
             share[1] >= 0.9 * share[0],
         ),
-        Row("as shipped: calls the neighbour saw", "", str(ours.arrived)),
     )
     groups = [
-        (name, {"raw": float(count.raw.rejected_by_limiter), "final": float(count.final[limiter])})
-        for name, count in ((way, theirs), ("as shipped", ours))
+        (name, {"raw": float(count.raw.rejected_by_limiter), "final": float(count.final[_LIMITER])})
+        for name, count in ((_REPEATED, theirs), ("as shipped", ours))
     ]
     return Report(
         "raw-vs-final",
