@@ -1,9 +1,9 @@
 """`python -m bench.goodput [DIRECTORY]`: what a server still gets done when far more is asked of it than it can do.
 
 One web process of a whole demo shop. Capacity is what it answers in full to as many clients as it has places, each
-asking again at once. Then requests come at 2, 5 and 10 times that pace, whatever becomes of them, each on a connection
-of its own. Good is a full answer within a second; goodput is good answers a second as a share of capacity. The crowd
-runs on the same machine and takes from what the server could do.
+asking again at once. Then requests come at 2, 5 and 10 times that pace, whatever becomes of them, over kept
+connections as from a proxy. Good is a full answer within a second of the moment the request was due; goodput is good
+answers a second as a share of capacity. The crowd runs on the same machine and takes from what the server could do.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from sandbox.shopper import Shopper
 
 SECONDS = 8.0
 GOOD_SECONDS = 1.0
+CONNECTIONS = 64
 TIMES = (2, 5, 10)
 THREADS = 4
 # Checkout may take 3 of 4 places. The catalog takes its time, so that places and not the processor are what is scarce.
@@ -79,16 +80,16 @@ class Heard:
         return sum(seconds <= GOOD_SECONDS for seconds in self.took[200])
 
 
-def ask(connection: http.client.HTTPConnection, page: str, cookie: str, heard: Heard) -> None:
-    begun = time.perf_counter()
+def ask(connection: http.client.HTTPConnection, page: str, cookie: str, heard: Heard, due: float) -> None:
+    """One request; the time counts from `due`, a reading of the monotonic clock."""
     try:
         connection.request("GET", page, headers={"Cookie": cookie})
         answer = connection.getresponse()
         answer.read()
-        heard.note(answer.status, time.perf_counter() - begun)
+        heard.note(answer.status, time.monotonic() - due)
     except (OSError, http.client.HTTPException):
         connection.close()
-        heard.note(0, time.perf_counter() - begun)
+        heard.note(0, time.monotonic() - due)
 
 
 def connect(base: str) -> http.client.HTTPConnection:
@@ -103,7 +104,7 @@ def capacity(base: str, page: str, cookie: str, places: int) -> float:
     def client() -> None:
         connection = connect(base)
         while time.monotonic() < end:
-            ask(connection, page, cookie, heard)
+            ask(connection, page, cookie, heard, time.monotonic())
         connection.close()
 
     clients = [threading.Thread(target=client) for _ in range(places)]
@@ -115,21 +116,28 @@ def capacity(base: str, page: str, cookie: str, places: int) -> float:
 
 
 def overload(base: str, page: str, cookie: str, pace: float) -> Heard:
-    """`pace` requests a second for `SECONDS`, each by a client of its own."""
+    """`pace` requests a second for `SECONDS` over `CONNECTIONS` kept ones; late when all of them are busy."""
     heard, began = Heard(), time.monotonic()
-    clients = []
+    numbers = iter(range(int(pace * SECONDS)))
+    lock = threading.Lock()
 
     def client() -> None:
         connection = connect(base)
-        ask(connection, page, cookie, heard)
+        while True:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                break
+            due = began + number / pace
+            time.sleep(max(0.0, due - time.monotonic()))
+            ask(connection, page, cookie, heard, due)
         connection.close()
 
-    for number in range(int(pace * SECONDS)):
-        time.sleep(max(0.0, began + number / pace - time.monotonic()))
-        clients.append(threading.Thread(target=client, daemon=True))
-        clients[-1].start()
+    clients = [threading.Thread(target=client) for _ in range(CONNECTIONS)]
     for one in clients:
-        one.join(12)
+        one.start()
+    for one in clients:
+        one.join()
     return heard
 
 

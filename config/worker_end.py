@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+from billiard.process import current_process
 from celery.signals import worker_process_init, worker_shutting_down
 from celery.worker import state
 from django.conf import settings
@@ -56,5 +57,9 @@ def _leave(code: int = 0) -> None:
 
 @worker_process_init.connect
 def _leave_signals_to_the_parent(**_: Any) -> None:
-    """A SIGTERM to the whole process group must not cut a child's call short; the parent ends its children."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    """A SIGTERM to the whole process group must not cut a child's call short; the parent ends its children.
+
+    A pool that works in the parent itself (`--pool solo`) says the same signal there, where it must change nothing.
+    """
+    if current_process().name != "MainProcess":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -22,7 +22,7 @@ from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from orders.account_forms import EmailForm, LogInForm
 from orders.guesses import LOG_INS
@@ -87,7 +87,7 @@ def _ask_for_link(request: HttpRequest, template: str, write: Any) -> HttpRespon
     return redirect("link-sent")
 
 
-@require_GET
+@require_safe
 def link_sent(request: HttpRequest) -> HttpResponse:
     return render(request, "account/link_sent.html")
 

@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from orders import queries
 from orders.forms import LONGEST_SEARCH, CurrencyForm, QuantityForm, SkuForm
@@ -20,7 +20,7 @@ from orders.queries import CartItem, CartView
 from orders.shopper import cart_of, currency_of, deadline_of, owner_of, price_of, remember
 
 
-@require_GET
+@require_safe
 @never_cache
 def catalog(request: HttpRequest) -> HttpResponse:
     currency = currency_of(request)
@@ -43,7 +43,7 @@ class BasketRow:
     gone: bool
 
 
-@require_GET
+@require_safe
 @never_cache
 def cart_page(request: HttpRequest) -> HttpResponse:
     return _cart(request)

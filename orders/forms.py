@@ -71,6 +71,7 @@ class CheckoutForm(forms.Form):
         message=_("The amount of this form is not readable. Please check the total and confirm again."),
     )
     currency = forms.ChoiceField(choices=_codes, widget=forms.HiddenInput)
+    basket = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
     email = forms.EmailField(
         max_length=254,
         label=_("E-mail"),
@@ -98,3 +99,12 @@ class CheckoutForm(forms.Form):
             "invalid_choice": _("Please choose one of the ways to pay."),
         },
     )
+
+    def clean_email(self) -> str:
+        """Refuses what no mail server could be asked for, such as a part of a name beyond 63 letters."""
+        address: str = self.cleaned_data["email"]
+        try:
+            address.rpartition("@")[2].encode("idna")
+        except UnicodeError:
+            raise forms.ValidationError(_NO_ADDRESS) from None
+        return address

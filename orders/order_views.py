@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from orders import queries
 from orders.forms import METHODS, MethodForm
@@ -48,7 +48,7 @@ def _page(token: str) -> queries.OrderPage:
     return page
 
 
-@require_GET
+@require_safe
 @never_cache
 @_counted
 def order(request: HttpRequest, token: str) -> HttpResponse:
@@ -68,7 +68,7 @@ def _preferred(page: queries.OrderPage) -> str:
     return next(method for method, _words in METHODS if method != page.method)
 
 
-@require_GET
+@require_safe
 @never_cache
 @_counted
 def order_back(request: HttpRequest, token: str) -> HttpResponse:
@@ -93,6 +93,9 @@ _PAY_NOW_WORDS = {
     PayNow.BUSY: lambda: _("Your payment is being taken right now. Please wait a moment."),
     PayNow.UNCERTAIN: lambda: _("An earlier payment is still being confirmed. Please do not pay again."),
     PayNow.TOO_LATE: lambda: _("This order can no longer be paid."),
+    PayNow.UNPAID_LIMIT: lambda: _(
+        "Payments cannot be taken at the moment, and we cannot accept this order without payment."
+    ),
     PayNow.SOLD_OUT: lambda: _("Meanwhile the goods are sold out. Nothing was charged."),
 }
 

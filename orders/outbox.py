@@ -135,23 +135,21 @@ _CLAIM = """
 """
 
 
-_HELD = {
-    "": "",
-    "deferred": """AND NOT (kind = 'charge' AND payload @> '{"deferred": true}')""",
-    "charges": "AND kind <> 'charge'",
-}
-"""Charges that a person holds back stay where they are: claiming them only to hand them back is a storm."""
+_HELD = """AND (kind <> 'charge' OR payload @> '{"begun": true}')"""
+"""Charges that a person holds back stay where they are: claiming them only to hand them back is a storm. One
+that may have left is found out whatever anybody wants: a shopper waits for the truth.
+"""
 
 
-def claim(destination: str, limit: int, held: str = "") -> list[Lease]:
+def claim(destination: str, limit: int, *, held: bool = False) -> list[Lease]:
     """Leases up to `limit` messages, earliest due first. No message is handed out twice at a time.
 
-    `held` names what is to be left alone: "deferred" charges, or all "charges".
+    `held`: charges of which no call has begun are to be left alone.
     """
     token = uuid.uuid4()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
-            _CLAIM.format(now=dbtime.sql(), held=_HELD[held]),
+            _CLAIM.format(now=dbtime.sql(), held=_HELD if held else ""),
             {
                 "token": token,
                 "lease": settings.HOLDFAST.outbox_lease_seconds,
@@ -325,7 +323,7 @@ def withdraw(order_id: int, kind: str, reason: str) -> None:
 
 
 def take_over(order_id: int, kind: str, lease_for: timedelta) -> Lease | None:
-    """Leases an order's own pending message for a request; None if it is held or gone.
+    """Leases an order's own pending message for a request that calls at once; None if it is held or gone.
 
     Call with the order row locked.
     """
@@ -338,10 +336,10 @@ def take_over(order_id: int, kind: str, lease_for: timedelta) -> Lease | None:
     if message is None:
         return None
     token = uuid.uuid4()
+    payload = {**_payload(message.payload), "begun": True}
     OutboxMessage.objects.filter(pk=message.pk).update(
-        lease_token=token, available_at=dbtime.Now() + lease_for, attempts=F("attempts") + 1
+        lease_token=token, available_at=dbtime.Now() + lease_for, attempts=F("attempts") + 1, payload=payload
     )
-    payload = _payload(message.payload)
     return Lease(message.pk, token, kind, order_id, payload, message.attempts + 1, message.setbacks)
 
 

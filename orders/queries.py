@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -43,6 +45,12 @@ class CartView:
     @property
     def units(self) -> int:
         return sum(line.quantity for line in self.lines)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for two baskets if and only if they hold the same goods."""
+        goods = sorted((line.sku, line.quantity) for line in self.lines)
+        return hashlib.sha256(json.dumps(goods).encode()).hexdigest()[:16]
 
 
 _CART_FIELDS = ("pk", "token", "currency", "read_at")

@@ -41,6 +41,11 @@ def owner_of(request: HttpRequest) -> Owner:
     )
 
 
+def forget_cart(request: HttpRequest) -> None:
+    """Lets the next look at the basket be a new one."""
+    vars(request).pop("_holdfast_cart", None)
+
+
 def cart_of(request: HttpRequest) -> CartView | None:
     """The request's basket, read once."""
     if not hasattr(request, "_holdfast_cart"):

@@ -19,6 +19,7 @@ class End(StrEnum):
     TAKEN_OVER = "taken_over"  # meanwhile a worker has the charge, or the order was cancelled
     REPEATED = "repeated"  # the same form once more: its order stands
     EMPTY = "empty"
+    BASKET_CHANGED = "basket_changed"
     PRICE_CHANGED = "price_changed"
     SOLD_OUT = "sold_out"
     UNPAID_LIMIT = "unpaid_limit"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from django.conf import settings
 from django.contrib import messages
@@ -17,11 +18,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from orders.forms import CheckoutForm
+from orders.operations.limits import UnpaidLimitError
 from orders.operations.place import (
+    BasketChangedError,
     Checkout,
     EmptyCartError,
     PriceChangedError,
-    UnpaidLimitError,
     check_out,
     find_existing,
 )
@@ -29,7 +31,7 @@ from orders.operations.quoting import CatalogDownError, CurrencyUnavailableError
 from orders.operations.stock import SoldOutError
 from orders.pricing import Money
 from orders.queries import CartView
-from orders.shopper import cart_of, currency_of, currency_words, deadline_of, price_of
+from orders.shopper import cart_of, currency_of, currency_words, deadline_of, forget_cart, price_of
 
 RETRY_AFTER_SECONDS = 30
 
@@ -74,6 +76,8 @@ def _form(
         "methods": CheckoutForm.base_fields["method"].choices,  # type: ignore[attr-defined]
         "token": uuid.uuid4() if fresh_token or not typed.get("token") else typed["token"],
         "seen": _seen(form) if alert else None,
+        "basket": cart.fingerprint,
+        "held_until": cart.read_at + timedelta(seconds=settings.HOLDFAST.degraded_reserve_seconds),
     }
     response = render(
         request, "orders/checkout.html", context, status=503 if problem and status == 200 else status
@@ -138,6 +142,7 @@ def _submit(request: HttpRequest) -> HttpResponse:
         currency=data["currency"],
         email=data["email"],
         address=data["address"],
+        basket=data["basket"],
         method=data["method"],
         language=get_language() or "en",
         user_id=request.user.pk if request.user.is_authenticated else None,
@@ -162,13 +167,20 @@ def _try_to_place(request: HttpRequest, form: CheckoutForm, wish: Checkout, cart
         return redirect("order", check_out(wish, cart, deadline_of()))
     except EmptyCartError:
         return _nothing_to_order(request)
+    except BasketChangedError:
+        alert = _("Your basket has changed since you saw it. Please check it and confirm again.")
+        forget_cart(request)
+        return _form(request, form, status=409, alert=alert, code=wish.currency)
     except PriceChangedError as error:
         alert = _("The price changed since you saw it. Please check the new total and confirm again.")
         return _form(request, form, status=409, alert=alert, priced=error.priced, code=wish.currency)
     except SoldOutError as error:
-        alert = _("Sold out while you looked: %(what)s. Nothing was ordered or charged.") % {
-            "what": ", ".join(_short(error, cart))
-        }
+        words = (
+            _("Not enough left for your order: %(what)s. Nothing was ordered or charged.")
+            if all(error.free.values())
+            else _("Sold out while you looked: %(what)s. Nothing was ordered or charged.")
+        )
+        alert = words % {"what": ", ".join(_short(error, cart))}
         return _form(request, form, status=409, alert=alert, code=wish.currency)
     except CurrencyUnavailableError as error:
         alert = currency_words(error)

@@ -82,7 +82,8 @@ WORDS: dict[Situation, Words] = {
         _("Accepted, awaiting payment"),
         _(
             "Your order is saved and the goods are reserved for you. Payments cannot be taken at the "
-            "moment, so nothing has been taken yet. We will take the payment within the hour and write to you."
+            "moment, so nothing has been taken yet. We will take the payment within the hour and write to you. If that "
+            "is not possible while the goods are reserved, the order is cancelled and nothing is charged."
         ),
         "hourglass",
         _("You need not do anything. If you like, pay now or cancel the order."),

@@ -60,11 +60,9 @@ class Mode:
         return self.setting != ModeSetting.AUTO
 
     @property
-    def held(self) -> str:
-        """Which charges workers leave alone because a person wants it so; see `outbox.claim`."""
-        if self.replay_paused:
-            return "charges"
-        return "deferred" if self.manual and self.degraded else ""
+    def held(self) -> bool:
+        """Whether workers begin no charge because a person wants it so; see `outbox.claim`."""
+        return self.replay_paused or (self.manual and self.degraded)
 
     @property
     def overruled(self) -> bool:

@@ -302,6 +302,6 @@ def paused_for() -> float | None:
     return snapshot.retry_after if snapshot.state is State.OPEN else None
 
 
-def must_wait() -> bool:
-    """Whether this process's own breaker would refuse a charge now, so that an order will be unpaid."""
-    return inline_gateway().chain.breaker.state in {State.OPEN, State.FORCED_OPEN}
+def in_doubt() -> bool:
+    """Whether this process's own breaker is not closed, so that an order taken now may well stay unpaid."""
+    return inline_gateway().chain.breaker.state not in {State.CLOSED, State.DISABLED}

@@ -333,6 +333,7 @@ def _summary(demo: Demo, seconds: float) -> Iterator[str]:
     yield ""
     yield f"Shop         {demo.url}/"
     yield f"Operations   {demo.url}/ops/"
+    yield f"Break it     {demo.url}/_demo/"
     if demo.log_in:
         yield f"Users        {demo.log_in}"
     for name, prefix in _NEIGHBOURS.items():

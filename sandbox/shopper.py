@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import requests
 
 VISA = "pm_card_visa"
-_FIELD = re.compile(r'<input type="hidden" name="(token|shown_total|currency)" value="([^"]*)"')
+_FIELD = re.compile(r'<input type="hidden" name="(token|basket|shown_total|currency)" value="([^"]*)"')
 _STATE = re.compile(r'class="words ([a-z-]+)"')
 _TOTAL = re.compile(r'<td class="total">([^<]*)</td>')
 

@@ -16,7 +16,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from orders import queries
 from orders.demo import neighbours as levers
@@ -31,7 +31,7 @@ _SHOWN_MAILS = 3
 _DEARER_BY = 100
 
 
-@require_GET
+@require_safe
 @never_cache
 def page(request: HttpRequest) -> HttpResponse:
     step = _step(request.GET.get("step", ""))
@@ -90,6 +90,7 @@ class Verdict:
     """The shop's newest orders held against the gateway's books."""
 
     paid: int
+    asking: int
     unpaid: int
     wrong: tuple[str, ...]
 
@@ -106,8 +107,9 @@ def compare(orders: list[OrderOutcome], booked: list[Booked]) -> Verdict:
         # Where the shop is still finding out, money may have been taken already.
         if not fine and order.situation is not Situation.CONFIRMING:
             wrong.append(order.number)
-    count = sum(order.situation is Situation.PAID for order in orders)
-    return Verdict(count, len(orders) - count, tuple(wrong))
+    paid_for = sum(order.situation is Situation.PAID for order in orders)
+    asking = sum(order.situation is Situation.CONFIRMING for order in orders)
+    return Verdict(paid_for, asking, len(orders) - paid_for - asking, tuple(wrong))
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ class MailView:
 def newest_mails(folder: Path) -> list[MailView]:
     """The mails that the demo wrote into files, as a mailbox would show them."""
     try:
-        files = sorted(folder.glob("*.log"), key=lambda file: file.stat().st_mtime, reverse=True)
+        # A mail that could not be written leaves an empty file.
+        written = [file for file in folder.glob("*.log") if file.stat().st_size]
+        files = sorted(written, key=lambda file: file.stat().st_mtime, reverse=True)
         return [_mail(file.stem, file.read_bytes()) for file in files[:_SHOWN_MAILS]]
     except OSError:
         return []

@@ -18,7 +18,7 @@ from django.urls import reverse
 
 from orders import outbox
 from orders.models import Order
-from orders.operations import stock
+from orders.operations import limits, stock
 from orders.operations.settle import settle
 from orders.operations.steps import SHOPPER, WORKER, move
 from orders.outbox import Lease, LeaseLostError, PoisonError
@@ -96,6 +96,7 @@ def _begin(lease: Lease) -> tuple[PaymentView, float] | None:
             outbox.retry(lease, "the reserve ends before the call could", counts=False)
             return None
         seconds = min(left, settings.HOLDFAST.worker_budget_ms / 1000)
+        outbox.amend(lease, {**lease.payload, "begun": True})
         return payments.begin(payment.id), seconds
 
 
@@ -107,6 +108,7 @@ class PayNow(Enum):
     TOO_LATE = "too late"
     SOLD_OUT = "sold out"
     UNCERTAIN = "uncertain"
+    UNPAID_LIMIT = "unpaid limit"
 
 
 def pay_now(order_token: str, method: str, deadline: Deadline) -> PayNow:
@@ -116,6 +118,8 @@ def pay_now(order_token: str, method: str, deadline: Deadline) -> PayNow:
     confirmation is cancelled at the gateway first.
     """
     if stale := _waits_for_the_bank(order_token):
+        if limits.hold_now() and not _fits(order_token):
+            return PayNow.UNPAID_LIMIT
         if not isinstance(payments.cancel_intent(*stale, deadline, inline=True), Cancelled):
             return PayNow.UNCERTAIN
         crashpoints.reached("switch.cancelled")
@@ -147,12 +151,23 @@ def _turn(
             return _second_try(order, method, now, lease_for)
         except stock.SoldOutError:
             return PayNow.SOLD_OUT
+        except limits.UnpaidLimitError:
+            return PayNow.UNPAID_LIMIT
     if order.status == OrderStatus.AWAITING_PAYMENT and payment.status == PaymentStatus.NEW:
         if order.reserve_until <= now + timedelta(seconds=deadline.remaining()):
             return PayNow.TOO_LATE
         taken = outbox.take_over(order.pk, outbox.CHARGE, lease_for)
         return PayNow.BUSY if taken is None else (taken, _with_method(order, payment, method))
     return PayNow.UNCERTAIN if OrderStatus(order.status) in HOLDING else PayNow.TOO_LATE
+
+
+def _fits(order_token: str) -> bool:
+    try:
+        with transaction.atomic():
+            limits.hold(Order.objects.get(token=order_token))
+    except limits.UnpaidLimitError:
+        return False
+    return True
 
 
 def _waits_for_the_bank(order_token: str) -> tuple[PaymentView, str] | None:
@@ -192,6 +207,8 @@ def _second_try(order: Order, method: str, now: datetime, lease_for: timedelta) 
     for line in order.lines.all():
         wanted[line.sku] += line.quantity
     with transaction.atomic():
+        if limits.hold_now():
+            limits.hold(order)
         stock.reserve(order, wanted)
     order.reserve_until = now + timedelta(seconds=settings.HOLDFAST.reserve_seconds)
     move(order, OrderAction.RETRY, actor=SHOPPER, now=now)
@@ -226,7 +243,7 @@ def promise_charge(
         dedup=f"charge:{payment.id}",
         due_at=order.reserve_until,
         now=now,
-        payload={"payment": str(payment.id), "deferred": lease_for is None},
+        payload={"payment": str(payment.id), "deferred": lease_for is None, "begun": lease_for is not None},
         lease_for=lease_for,
         again=again,
     )

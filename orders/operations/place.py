@@ -14,11 +14,10 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Count, Sum
 
-from orders.currencies import exponent
-from orders.models import CartLine, IdempotencyRecord, Order, OrderLine
-from orders.operations import notify, stock
+from orders.models import IdempotencyRecord, Order, OrderLine
+from orders.operations import limits, notify, stock
+from orders.operations.limits import UnpaidLimitError
 from orders.operations.pay import create_payment, promise_charge, take_money
 from orders.operations.quoting import CatalogDownError, CurrencyUnavailableError, PricedCart, quote_cart
 from orders.operations.steps import SHOPPER, move, tell
@@ -34,8 +33,6 @@ from resilience.deadline import Deadline
 
 logger = logging.getLogger(__name__)
 
-_UNPAID_LOCK = 0x484F4C44  # names the advisory lock of the limits on unpaid orders
-
 
 class PriceChangedError(Exception):
     """What the shopper saw is no longer what it costs. `priced` is what it costs now."""
@@ -45,16 +42,12 @@ class PriceChangedError(Exception):
         self.priced = priced
 
 
-class UnpaidLimitError(Exception):
-    """Taking this order unpaid would go beyond the agreed limits. `which` names the limit."""
-
-    def __init__(self, which: str) -> None:
-        super().__init__(f"limit on unpaid orders reached: {which}")
-        self.which = which
-
-
 class EmptyCartError(Exception):
     """There is nothing to order."""
+
+
+class BasketChangedError(Exception):
+    """The basket holds other goods than those the shopper saw."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +63,7 @@ class Checkout:
     language: str
     user_id: int | None
     address: str = ""
+    basket: str = ""  # fingerprint of the goods the shopper saw; empty: the form did not say
 
 
 def find_existing(token: UUID, owner: str) -> str | None:
@@ -82,8 +76,8 @@ def check_out(form: Checkout, cart: CartView, deadline: Deadline) -> str:
     """Makes an order of a basket and takes the money, or accepts it unpaid. Returns the order's token.
 
     Submitting the same form again returns the same order. Raises EmptyCartError, PriceChangedError,
-    stock.SoldOutError, UnpaidLimitError, CatalogDownError, CurrencyUnavailableError; then no order
-    was made and the basket is as it was.
+    BasketChangedError, stock.SoldOutError, UnpaidLimitError, CatalogDownError, CurrencyUnavailableError;
+    then no order was made and the basket is as it was.
     """
     try:
         token, end = _place_and_pay(form, cart, deadline)
@@ -106,6 +100,7 @@ _ENDS = {
 }
 _REFUSALS: dict[type[Exception], End] = {
     EmptyCartError: End.EMPTY,
+    BasketChangedError: End.BASKET_CHANGED,
     PriceChangedError: End.PRICE_CHANGED,
     UnpaidLimitError: End.UNPAID_LIMIT,
     stock.SoldOutError: End.SOLD_OUT,
@@ -115,6 +110,8 @@ _REFUSALS: dict[type[Exception], End] = {
 
 
 def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> tuple[str, End]:
+    if cart.lines and form.basket and form.basket != cart.fingerprint:
+        raise BasketChangedError
     priced = quote_cart(cart, form.currency, deadline) if cart.lines else None
     if priced is None or priced.quote is None:
         raise EmptyCartError
@@ -122,7 +119,7 @@ def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> tuple[
     if priced.gone or quote.total.minor != form.shown_minor:
         raise PriceChangedError(priced)
     degraded = mode.current().degraded
-    later = degraded or payments.must_wait()
+    later = degraded or payments.in_doubt()
     stock.glance(_wanted(quote))
     placed = _place(form, cart, priced, quote, deadline, degraded=degraded, limited=later)
     if isinstance(placed, str):
@@ -164,13 +161,27 @@ def _place(
         if degraded:
             move(order, OrderAction.DEFER, actor=SHOPPER, now=now, detail={"reason": "degraded"})
             notify.promise(order, notify.ACCEPTED, now)
-        CartLine.objects.filter(cart_id=cart.id, sku__in=[line.sku for line in quote.lines]).delete()
+        _empty_basket(cart)
         # Last, so that the locks which all buyers of a product share are held for the commit alone.
         if limited:
-            _within_limits(order)
+            limits.hold(order)
         stock.reserve(order, _wanted(quote))
     logger.info("order placed", extra={"order": order.number, "degraded": degraded})
     return order, (None if degraded else lease), payment
+
+
+def _empty_basket(cart: CartView) -> None:
+    """Takes the goods out of the basket, if they are still those of the order: another tab may have been faster.
+
+    Raises EmptyCartError, BasketChangedError.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM orders_cartline WHERE cart_id = %s RETURNING sku, quantity", [cart.id])
+        taken = sorted(cursor.fetchall())
+    if not taken:
+        raise EmptyCartError
+    if taken != sorted((line.sku, line.quantity) for line in cart.lines):
+        raise BasketChangedError
 
 
 def _foreign() -> str:
@@ -246,19 +257,3 @@ def _wanted(quote: Quote) -> Counter[str]:
     for line in quote.lines:
         wanted[line.sku] += line.quantity
     return wanted
-
-
-def _within_limits(order: Order) -> None:
-    """Holds the agreed limits on unpaid orders, one order at a time. Raises UnpaidLimitError."""
-    config = settings.HOLDFAST
-    unit = 10 ** exponent(config.base_currency)
-    if order.base_total_minor > config.degraded_max_order_total * unit:
-        raise UnpaidLimitError("order total")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_UNPAID_LOCK])
-    others = Order.objects.filter(status=OrderStatus.AWAITING_PAYMENT).exclude(pk=order.pk)
-    unpaid = others.aggregate(count=Count("pk"), total=Sum("base_total_minor", default=0))
-    if unpaid["count"] >= config.degraded_max_unpaid_orders:
-        raise UnpaidLimitError("number of orders")
-    if unpaid["total"] + order.base_total_minor > config.degraded_max_unpaid_total * unit:
-        raise UnpaidLimitError("sum of orders")

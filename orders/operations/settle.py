@@ -101,9 +101,11 @@ def _doubt(
     if OrderStatus(order.status) not in HOLDING or payments.get(payment.id).status not in OPEN:
         outbox.done(lease)  # meanwhile somebody brought certainty
         return
-    payments.record(payment.id, outcome)
+    recorded = payments.record(payment.id, outcome)
     if order.status == OrderStatus.PLACED:
         _defer(order, outcome, actor, now)
+    if not recorded.may_have_left:
+        outbox.amend(lease, {**lease.payload, "begun": False})
     hand_back(lease, outcome, inline=actor == SHOPPER, due_at=order.reserve_until)
 
 

@@ -72,7 +72,7 @@ class Exposure:
                 (self.total.minor, self.total_limit.minor),
             )
         ]
-        return min(100, int(100 * max(shares)))
+        return int(100 * max(shares))
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,15 @@ class LetterRow:
 
 
 @dataclass(frozen=True)
+class UnknownRow:
+    """A payment of which nobody knows whether it took money."""
+
+    reference: str
+    amount: Money
+    reason: str
+
+
+@dataclass(frozen=True)
 class Room:
     """Everything on the page but the charts."""
 
@@ -103,10 +112,11 @@ class Room:
     letters: list[LetterRow]
     letters_count: int
     checks: list[MoneyCheckView]
-    unknown: list[PaymentView]
+    unknown: list[UnknownRow]
     unknown_count: int
     rates: list[CurrencyOffer]
     audit: list[AuditLine]
+    read_at: datetime
 
     @property
     def live_workers(self) -> int:
@@ -129,10 +139,11 @@ def read() -> Room:
         letters=_letter_rows(letters[:SHOWN]),
         letters_count=len(letters),
         checks=payments.open_checks(SHOWN),
-        unknown=unknown[:SHOWN],
+        unknown=[_unknown(payment) for payment in unknown[:SHOWN]],
         unknown_count=len(unknown),
         rates=[offer for offer in queries.currency_offers() if _remarkable(offer)],
         audit=duty.recent(),
+        read_at=dbtime.read(),
     )
 
 
@@ -195,6 +206,10 @@ def _reserve(order: Order) -> ReserveRow:
     return ReserveRow(
         order.number, OrderStatus(order.status), Money(order.total_minor, order.currency), order.reserve_until
     )
+
+
+def _unknown(payment: PaymentView) -> UnknownRow:
+    return UnknownRow(payment.reference, Money(payment.amount_minor, payment.currency), payment.reason)
 
 
 def _letter_rows(letters: list[DeadLetter]) -> list[LetterRow]:

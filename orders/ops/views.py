@@ -15,10 +15,12 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
+from django_htmx.http import HttpResponseClientRedirect
 
 from orders import outbox
 from orders.operations import duty as steps
@@ -41,6 +43,9 @@ def for_duty(view: View) -> View:
     @functools.wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if not request.user.is_authenticated:
+            if "HX-Request" in request.headers:
+                # The page, not a part of it, goes to the log-in: it must not go on showing what is no longer so.
+                return HttpResponseClientRedirect(f"{reverse('login')}?next={reverse('ops')}")
             return redirect_to_login(request.get_full_path())
         if not (request.user.is_staff and request.user.has_perm(PERMISSION)):
             raise PermissionDenied
@@ -49,7 +54,7 @@ def for_duty(view: View) -> View:
     return guarded
 
 
-@require_GET
+@require_safe
 @for_duty
 def ops(request: HttpRequest) -> HttpResponse:
     """The room; for its own script only the parts that differ from those `seen`."""
@@ -59,17 +64,19 @@ def ops(request: HttpRequest) -> HttpResponse:
         for name in PARTS
     }
     digests = {name: hashlib.sha256(html.encode()).hexdigest()[:12] for name, html in parts.items()}
-    context: dict[str, Any] = {"parts": parts, "seen": ".".join(digests[name] for name in PARTS)}
+    context: dict[str, Any] = {
+        "room": found,
+        "parts": parts,
+        "seen": ".".join(digests[name] for name in PARTS),
+    }
     if "HX-Request" not in request.headers:
         return render(request, "ops/room.html", context | _pictures())
     known = set(request.GET.get("seen", "").split("."))
     context["parts"] = {name: html for name, html in parts.items() if digests[name] not in known}
-    if not context["parts"]:
-        return HttpResponse(status=204)
     return render(request, "ops/_changed.html", context)
 
 
-@require_GET
+@require_safe
 @for_duty
 def pictures(request: HttpRequest) -> HttpResponse:
     """The two charts alone, for the page's script."""
@@ -146,8 +153,16 @@ def switch(request: HttpRequest) -> HttpResponse:
 
     page = Page(
         _("Change how orders are taken"),
-        _("Now: %(setting)s, effective %(effective)s. Your choice holds for all processes at once.")
-        % {"setting": now.setting.upper(), "effective": now.effective},
+        _(
+            "Now: %(setting)s, effective %(effective)s. Your choice holds for all processes at once. While it is ON, "
+            "no waiting charge begins: an order whose goods are no longer reserved before it ends is cancelled, "
+            "%(minutes)s minutes after it was accepted."
+        )
+        % {
+            "setting": now.setting.upper(),
+            "effective": now.effective,
+            "minutes": settings.HOLDFAST.degraded_reserve_seconds // 60,
+        },
         _("Change it"),
     )
     return _step(request, form, page, act)
@@ -185,7 +200,7 @@ def replay(request: HttpRequest, wish: str) -> HttpResponse:
     return _step(request, form, page, act)
 
 
-@require_GET
+@require_safe
 @for_duty
 def find(request: HttpRequest) -> HttpResponse:
     """From a typed number to the order's page here."""

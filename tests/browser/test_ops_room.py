@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from orders.models import Order, OrderEvent, OutboxMessage
 from payments import dbtime, mode
 from payments.controller import WEB, WORKER
-from payments.models import BreakerReport
+from payments.models import BreakerReport, ModeState
 from tests.browser.conftest import DESKTOP, PHONE
 from tests.mode.test_storage import process
 from tests.neighbours import REFUSE
@@ -216,6 +216,8 @@ def test_the_pictures_of_the_documentation_are_taken(
     page = enter(size={"width": 1280, "height": 1000})
     take_picture(page, folder / "ops-normal.png")
     an_incident()
+    then = dbtime.read() - timedelta(minutes=30)
+    ModeState.objects.update(since=then - timedelta(days=1), automatic_since=then)
     take_picture(page, folder / "ops-degraded.png")
     page.set_viewport_size(PHONE)
     take_picture(page, folder / "ops-phone.png")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
 from kombu import Connection
 
+from config import worker_end
 from config.celery import app
 from config.patience import QuickConsumer
 
@@ -21,6 +24,13 @@ def test_a_lost_connection_that_cannot_even_be_closed_does_not_end_the_worker() 
     consumer.connection = Doomed("memory://")
     consumer.on_connection_error_after_connected(ConnectionError("gone"))
     assert consumer.connection is None
+
+
+def test_a_pool_within_the_parent_leaves_the_parent_its_signals() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert before is not signal.SIG_IGN
+    worker_end._leave_signals_to_the_parent()  # as a solo pool says it, in this process
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_lost_broker_is_asked_for_every_five_seconds_at_least() -> None:

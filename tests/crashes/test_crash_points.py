@@ -28,7 +28,7 @@ from payments.webhooks import WebhookEvent
 from tests.neighbours import HANG_AFTER, REFUSE
 from tests.world import NEEDS_ACTION, VISA, Shopper, World
 
-RUNS = int(os.environ.get("CRASH_RUNS", "3"))
+RUNS = int(os.environ.get("CRASH_RUNS", "2"))
 """Kills at each point; 20 for the record."""
 _DIED = -signal.SIGKILL
 

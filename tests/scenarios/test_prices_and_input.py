@@ -207,6 +207,7 @@ def test_an_unreadable_shown_total_brings_the_form_back_with_a_sentence(
     ("changes", "sentence"),
     [
         ({"email": "no address"}, "This does not look like an e-mail address."),
+        ({"email": f"a@{64 * 'б'}.example"}, "This does not look like an e-mail address."),
         ({"email": ""}, "Please enter your e-mail address"),
         ({"email": "a@b.example\x00"}, "This does not look like an e-mail address."),
         ({"address": "x\x00y"}, "This address has characters that cannot be printed."),

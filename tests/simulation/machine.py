@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from orders import outbox
 from orders.audit import LedgerCharge, audit
-from orders.models import Order, OutboxMessage, StockItem
+from orders.models import Cart, CartLine, Order, OutboxMessage, StockItem
 from orders.operations import check, pay, place, sweep, undo
 from orders.operations.quoting import PricedCart
 from orders.operations.stock import SoldOutError
@@ -42,6 +42,7 @@ PAUSES = st.sampled_from([1, 6, 31, 61, 61, 400, 1000, 4000])
 POINTS = st.sampled_from(sorted(crashpoints.POINTS))
 UNITS = 12
 SKU = "SIM-1"
+OWNER = "owner"
 _TABLES = (
     "orders_outboxmessage",
     "orders_orderevent",
@@ -49,6 +50,8 @@ _TABLES = (
     "orders_orderline",
     "orders_order",
     "orders_stockitem",
+    "orders_cartline",
+    "orders_cart",
     "orders_idempotencyrecord",
     "payments_payment",
     "payments_webhookreceipt",
@@ -79,6 +82,7 @@ class Shop(RuleBasedStateMachine):
                 f"SET session_replication_role = replica; {deletes}; RESET session_replication_role"
             )
         StockItem.objects.create(sku=SKU, on_hand=UNITS)
+        self.cart = Cart.objects.create(token=OWNER)
         self._clock = dbtime.stopped(datetime(2026, 3, 28, 22, 0, tzinfo=UTC))
         self.time = self._clock.__enter__()
         self.stripe = LaggingStripe(lambda: self.time.now)
@@ -172,7 +176,7 @@ class Shop(RuleBasedStateMachine):
     def order(self, method: str, quantity: int) -> None:
         form = place.Checkout(
             token=uuid4(),
-            owner="owner",
+            owner=OWNER,
             shown_minor=1000 * quantity,
             currency="EUR",
             email="ann@example.com",
@@ -184,15 +188,29 @@ class Shop(RuleBasedStateMachine):
         self.submit(form)
 
     def submit(self, form: place.Checkout) -> None:
+        self._fill_basket(form)
+
         def check_out() -> None:
             try:
-                token = place.check_out(form, _cart(form), Deadline.after_ms(5000))
+                token = place.check_out(form, _cart(form, self.cart.pk), Deadline.after_ms(5000))
             except SoldOutError:
                 return
             if token not in self.tokens:
                 self.tokens.append(token)
 
         self.act("order", check_out)
+
+    def _fill_basket(self, form: place.Checkout) -> None:
+        CartLine.objects.update_or_create(
+            cart=self.cart,
+            sku=SKU,
+            defaults={
+                "quantity": form.shown_minor // 1000,
+                "names": {"en": "Thing"},
+                "price_minor": 1000,
+                "priced_at": self.time.now,
+            },
+        )
 
     @rule(method=METHODS, fault=st.sampled_from(FAULTS))
     def order_in_trouble(self, method: str, fault: str) -> None:
@@ -450,10 +468,10 @@ class Shop(RuleBasedStateMachine):
             raise Violated("; ".join(found))
 
 
-def _cart(form: place.Checkout) -> CartView:
+def _cart(form: place.Checkout, number: int) -> CartView:
     quantity = form.shown_minor // 1000
     item = CartItem(0, SKU, quantity, {"en": "Thing"}, 1000, dbtime.read())
-    return CartView(0, form.owner, "EUR", (item,), dbtime.read())
+    return CartView(number, form.owner, "EUR", (item,), dbtime.read())
 
 
 def quote_cart(cart: CartView, currency: str, deadline: Deadline) -> PricedCart:

@@ -14,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from orders.operations import place
 from tests.simulation import machine
 
-SEQUENCES = int(os.environ.get("SIMULATION_SEQUENCES", "40"))
+SEQUENCES = int(os.environ.get("SIMULATION_SEQUENCES", "24"))
 STEPS = int(os.environ.get("SIMULATION_STEPS", "50"))
 PARTS = 4
 
