@@ -40,6 +40,7 @@ class Facts:
     answers: Sequence[tuple[float, int, float]]
     twice: int
     two_orders: int
+    turned_away: int
     charges: int
     charged_twice: int
     violations: Sequence[str]
@@ -61,6 +62,10 @@ class Facts:
         """The most payments taken later within one second of ours after the recovery."""
         after = [at for at in self.replayed if at >= self.healed]
         return max((sum(at <= other < at + 1 for other in after) for at in after), default=0)
+
+    def shoppers(self) -> int:
+        """Everybody who came; who confirms twice is one."""
+        return len(self.answers) - self.twice + self.turned_away
 
     def during(self) -> list[int]:
         """The status of each answer to an order while the gateway was down."""
