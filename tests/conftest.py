@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import config.urls  # noqa: F401  decides at its import whether there is a demo: before any test says so
 from orders.guesses import LOG_INS, WRONG_LINKS
 from tests.neighbours import Neighbourhood
 from tests.processes.harness import Stack
