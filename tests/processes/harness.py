@@ -146,7 +146,9 @@ class Stack:
         else:
             _admin(f"CREATE DATABASE {self.database} TEMPLATE {_template().name}")
         # However slow the machine is at the moment: a shop without products would be no test of anything.
-        seeded = self.manage("seed_demo", CHECKOUT_BUDGET_MS="20000", INLINE_LEASE_SECONDS="30")
+        seeded = self.manage(
+            "seed_demo", CHECKOUT_BUDGET_MS="20000", INLINE_LEASE_SECONDS="30", WEB_THREADS="60"
+        )
         assert not seeded.startswith("0 "), seeded
         return self
 
