@@ -93,6 +93,9 @@ _PAY_NOW_WORDS = {
     PayNow.BUSY: lambda: _("Your payment is being taken right now. Please wait a moment."),
     PayNow.UNCERTAIN: lambda: _("An earlier payment is still being confirmed. Please do not pay again."),
     PayNow.TOO_LATE: lambda: _("This order can no longer be paid."),
+    PayNow.NOT_CALLED_OFF: lambda: _(
+        "The earlier payment could not be called off just now, so no other was begun. Please try again in a moment."
+    ),
     PayNow.UNPAID_LIMIT: lambda: _(
         "Payments cannot be taken at the moment, and we cannot accept this order without payment."
     ),

@@ -109,6 +109,7 @@ class PayNow(Enum):
     SOLD_OUT = "sold out"
     UNCERTAIN = "uncertain"
     UNPAID_LIMIT = "unpaid limit"
+    NOT_CALLED_OFF = "not called off"
 
 
 def pay_now(order_token: str, method: str, deadline: Deadline) -> PayNow:
@@ -121,7 +122,7 @@ def pay_now(order_token: str, method: str, deadline: Deadline) -> PayNow:
         if limits.hold_now() and not _fits(order_token):
             return PayNow.UNPAID_LIMIT
         if not isinstance(payments.cancel_intent(*stale, deadline, inline=True), Cancelled):
-            return PayNow.UNCERTAIN
+            return PayNow.NOT_CALLED_OFF
         crashpoints.reached("switch.cancelled")
     with transaction.atomic():
         order = Order.objects.select_for_update(of=("self",)).get(token=order_token)

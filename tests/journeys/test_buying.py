@@ -182,3 +182,14 @@ def test_mails_tell_what_is_true_when_they_are_sent(
     assert "is paid" in subjects[0]
     superseded = OutboxMessage.objects.get(kind="notify", payload__notice="accepted")
     assert superseded.status == "CANCELLED"
+
+
+def test_another_card_while_the_bank_waits_and_the_gateway_hangs_begins_nothing_and_says_so(
+    world: World, shopper: Shopper
+) -> None:
+    page = shopper.buy(method=NEEDS_ACTION)
+    world.fault(world.gateway, HANG)
+    told = shopper.post(f"{page.path}pay/", {"method": "pm_card_visa"})
+    assert "could not be called off just now, so no other was begun" in told.text
+    assert "One more step" in told.text
+    assert world.charges == []
