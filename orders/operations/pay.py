@@ -26,7 +26,7 @@ from orders.states import HOLDING, OrderAction, OrderStatus
 from payments import crashpoints, dbtime, mode, probing, throttle
 from payments import operations as payments
 from payments.operations import PaymentView
-from payments.outcomes import Cancelled
+from payments.outcomes import AlreadyCaptured, Cancelled
 from payments.queries import newest
 from payments.states import PaymentStatus
 from resilience.deadline import Deadline
@@ -121,8 +121,9 @@ def pay_now(order_token: str, method: str, deadline: Deadline) -> PayNow:
     if stale := _waits_for_the_bank(order_token):
         if limits.hold_now() and not _fits(order_token):
             return PayNow.UNPAID_LIMIT
-        if not isinstance(payments.cancel_intent(*stale, deadline, inline=True), Cancelled):
-            return PayNow.NOT_CALLED_OFF
+        outcome = payments.cancel_intent(*stale, deadline, inline=True)
+        if not isinstance(outcome, Cancelled):
+            return PayNow.UNCERTAIN if isinstance(outcome, AlreadyCaptured) else PayNow.NOT_CALLED_OFF
         crashpoints.reached("switch.cancelled")
     with transaction.atomic():
         order = Order.objects.select_for_update(of=("self",)).get(token=order_token)
