@@ -91,14 +91,15 @@ def redrive_many(ids: list[int], *, rate: float | None, actor: str, reason: str)
     """Brings dead letters back with fresh tries; returns how many. Raises MissingReasonError."""
     with transaction.atomic():
         count = outbox.redrive(ids, actor, rate=rate)
-        duty.record(
-            actor=actor,
-            action="letter.redrive_many",
-            subject=f"{count} dead letters",
-            reason=reason,
-            before="DEAD",
-            after="PENDING",
-        )
+        if count:
+            duty.record(
+                actor=actor,
+                action="letter.redrive_many",
+                subject=f"{count} dead letters",
+                reason=reason,
+                before="DEAD",
+                after="PENDING",
+            )
     return count
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 from django.contrib.auth import get_user_model
 from django.core import signing
@@ -13,6 +14,7 @@ from playwright.sync_api import expect
 from orders.guesses import WRONG_LINKS
 from orders.models import CartLine, Order, ProductSnapshot
 from orders.operations import undo
+from orders.outbox import LeaseLostError
 from payments import mode
 from tests.browser.person import DECLINED, NEEDS_ACTION, Person
 from tests.neighbours import HANG, HANG_AFTER, REFUSE
@@ -155,12 +157,23 @@ def orders(world: World, person: Person, tune: Callable[..., None]) -> Scenes:
     world.heal()
     world.fault(world.gateway, HANG_AFTER)
     person.buy("BOOTS-SEA")
-    world.heal()
+    world.fault(world.gateway, {"match": {"path": "/v1/refunds"}, "effect": {"status": 503}})
     person.page.get_by_role("button", name="Cancel this order").click()
     world.work()
     person.look_again()
+    expect(person.state).to_contain_text("on its way back")
+    yield "order-refunding"
+    world.heal()
+    with world.later(120):
+        world.work()
+    person.look_again()
     expect(person.state).to_contain_text("returned in full")
     yield "order-refunded"
+    with patch("orders.operations.place.take_money", side_effect=LeaseLostError):
+        person.buy("MUG-ANC")
+        yield "order-placed"
+    with world.later(120):
+        world.work()
     person.page.goto("/account/orders/")
     yield "orders"
 
@@ -179,6 +192,15 @@ def account(world: World, person: Person, tune: Callable[..., None]) -> Scenes:
     page.locator("#id_email").fill("nobody@example.com")
     page.locator("main button[type=submit]").click()
     yield "link-sent"
+    get_user_model()._default_manager.create_user("ann@example.com", "ann@example.com", "a long secret")
+    person.log_in("ann@example.com", "a long secret")
+    person.put_in_basket()
+    page.goto("/checkout/")
+    page.context.clear_cookies(name="sessionid")
+    person.fill_in()
+    person.order()
+    expect(person.alert).to_contain_text("no longer logged in")
+    yield "session-expired"
     page.goto(f"/account/join/{signing.dumps('bea@example.com', salt='holdfast.join')}/")
     yield "choose-password"
     page.locator("#id_new_password1").fill("12345")
@@ -204,8 +226,6 @@ def errors(world: World, person: Person, tune: Callable[..., None]) -> Scenes:
     page.goto("/orders/wrong/")
     yield "too-many-wrong-links"
     WRONG_LINKS.forget()
-    from unittest.mock import patch
-
     from django.db import OperationalError
 
     with patch("orders.browse.cart_of", side_effect=OperationalError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import DESKTOP, PHONE
 from tests.browser.person import Person, Visit
@@ -68,3 +68,19 @@ def test_the_scanner_sees_what_it_is_there_for(world: World, visit: Visit) -> No
     page.locator(".intro p").evaluate("text => text.style.setProperty('color', '#d0d0d0', 'important')")
     assert [line.split(":")[0] for line in violations(page, _EVERYTHING)] == ["color-contrast", "label"]
     assert [line.split(":")[0] for line in violations(page, _COLOURS)] == ["color-contrast"]
+
+
+def test_the_demo_page_fits_the_narrowest_phone_and_a_dearer_product_leaves_the_shop_beside_it_alone(
+    world: World, visit: Visit, settings: Any
+) -> None:
+    settings.ENVIRONMENT = "demo"
+    settings.ROOT_URLCONF = "tests.demo_addresses"
+    settings.X_FRAME_OPTIONS = "SAMEORIGIN"
+    page = visit(size={"width": 320, "height": 640})
+    page.goto("/_demo/")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    page.evaluate("window.kept = true")
+    with page.expect_response("**/_demo/dearer/"):
+        page.get_by_role("button", name="Let the first product cost one euro more").click()
+    expect(page.locator("#console")).to_be_visible()
+    assert page.evaluate("window.kept")

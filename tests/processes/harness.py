@@ -145,7 +145,11 @@ class Stack:
             self.manage("migrate", "--verbosity", "0")
         else:
             _admin(f"CREATE DATABASE {self.database} TEMPLATE {_template().name}")
-        self.manage("seed_demo")
+        # However slow the machine is at the moment: a shop without products would be no test of anything.
+        seeded = self.manage(
+            "seed_demo", CHECKOUT_BUDGET_MS="20000", INLINE_LEASE_SECONDS="30", WEB_THREADS="60"
+        )
+        assert not seeded.startswith("0 "), seeded
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -159,11 +163,11 @@ class Stack:
             _admin(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def manage(self, *arguments: str, check: bool = True) -> str:
+    def manage(self, *arguments: str, check: bool = True, **environment: str) -> str:
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=ROOT,
-            env=self.environment,
+            env={**self.environment, **environment},
             capture_output=True,
             text=True,
             timeout=60,
