@@ -55,6 +55,8 @@ def test_a_hung_valkey_costs_a_few_bounded_waits_and_then_nothing(together: None
         assert client.chain.breaker.state is State.OPEN
         assert sorted(times)[-1] < 0.5, times
         assert sorted(times)[10] < 0.01, "an open breaker waits for nobody"
+        guesses.count_together(client.count)
+        assert tries(limit(uuid.uuid4().hex)) == 4, "alone again"
         server.resume()
         end = time.monotonic() + 8
         while client.count("b", 60) is None:
