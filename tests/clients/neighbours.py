@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,26 +92,37 @@ def running(name: str) -> Iterator[Process]:
         process.stdout.close()
 
 
+# It keeps its books in one file of /tmp for everybody: each of ours gets a file of its own.
+_LOCALSTRIPE = """
+import builtins, sys
+from localstripe import resources, server
+books = sys.argv.pop(1)
+resources.open = lambda path, mode: builtins.open(books, mode)
+server.start()
+"""
+
+
 @contextmanager
 def localstripe_running() -> Iterator[Process]:
     """Start localstripe on a free port, with nothing in it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [str(Path(sys.executable).parent / "localstripe"), "--port", str(port), "--from-scratch"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert "Running on" in process.stdout.readline()
-        yield Process(f"http://127.0.0.1:{port}", "")
-    finally:
-        process.kill()
-        process.communicate(timeout=10)
+    with tempfile.TemporaryDirectory(prefix="holdfast-localstripe-") as folder:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _LOCALSTRIPE, f"{folder}/books", "--port", str(port), "--from-scratch"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            assert "Running on" in process.stdout.readline()
+            yield Process(f"http://127.0.0.1:{port}", "")
+        finally:
+            process.kill()
+            process.communicate(timeout=10)
 
 
 def chain(*, attempts: int = 1, call_timeout: float = CALL_TIMEOUT) -> Chain:
