@@ -72,9 +72,6 @@ def wreckage(world: World) -> None:
 def test_every_command_of_manage_py_in_the_pages_runs(
     wreckage: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv(
-        "DJANGO_ALLOW_ASYNC_UNSAFE", raising=False
-    )  # the browser tests' own; no deployment has it
     ran = 0
     for page, (name, *words) in by_program("manage.py"):
         try:
