@@ -53,10 +53,11 @@ def reserve(name: str, rate: float, ramp_seconds: float, longest_wait: float) ->
 
 def _next_place(row: Throttle, now: datetime, rate: float, ramp_seconds: float) -> datetime:
     if row.last_at is None or row.ramp_from is None or row.last_at < now - timedelta(seconds=IDLE_SECONDS):
-        row.ramp_from = now
         # A ramp that begins anew still follows the places that are given out already.
-        return max(now, row.last_at + timedelta(seconds=1 / rate)) if row.last_at else now
-    speed = pace(rate, ramp_seconds, (now - row.ramp_from).total_seconds())
+        row.ramp_from = max(now, row.last_at + timedelta(seconds=1 / rate)) if row.last_at else now
+        return row.ramp_from
+    # The speed is that of the moment of the last place, not of now: many who wait reserve far ahead.
+    speed = pace(rate, ramp_seconds, (row.last_at - row.ramp_from).total_seconds())
     return max(now, row.last_at + timedelta(seconds=1 / speed))
 
 

@@ -50,3 +50,12 @@ def test_the_pace_ramps_up_after_a_pause(transactional_db: None) -> None:
     assert first is not None
     assert again is not None
     assert again - first > timedelta(seconds=throttle.IDLE_SECONDS)
+
+
+def test_the_ramp_is_the_same_however_far_ahead_the_places_are_taken(transactional_db: None) -> None:
+    began = dbtime.read()
+    for _ in range(12):
+        assert throttle.reserve("pace", 5.0, 4, longest_wait=60) is not None
+    last = Throttle.objects.get(name="pace").last_at
+    assert last is not None
+    assert abs((last - began).total_seconds() - 4) < 0.2  # from 1 to 5 a second: twelve in four seconds
