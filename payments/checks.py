@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from django.db.models import Exists, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from payments import dbtime
 from payments.models import MoneyCheck, Payment
@@ -36,6 +36,12 @@ def close_if_settled(order_key: str) -> None:
     """Closes an order's checks once none of its payments is open. Call inside a transaction."""
     still_open = Payment.objects.filter(order_key=order_key, status__in=sorted(OPEN))
     _close(Q(~Exists(still_open), order_key=order_key), SYSTEM, "came to a certain end")
+
+
+def with_check(payments: QuerySet[Payment]) -> QuerySet[Payment]:
+    """Each with `has_check`: whether a person is still asked about its order."""
+    checks = MoneyCheck.objects.filter(order_key=OuterRef("order_key"), closed_at__isnull=True)
+    return payments.annotate(has_check=Exists(checks))
 
 
 def close_check(check_id: int, actor: str, note: str) -> bool:
