@@ -80,7 +80,7 @@ def _insert(model: type[models.Model], rows: list[models.Model], ignore_conflict
 
 
 def _update(row: models.Model) -> _Statement:
-    query = type(row)._base_manager.filter(pk=row.pk).query.chain(UpdateQuery)
+    query: UpdateQuery = type(row)._base_manager.filter(pk=row.pk).query.chain(UpdateQuery)  # type: ignore[assignment]
     fields = [field for field in row._meta.concrete_fields if not field.primary_key]
     query.add_update_fields([(field, None, field.pre_save(row, False)) for field in fields])
     sql, values = query.get_compiler(connection=connection).as_sql()

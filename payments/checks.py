@@ -7,8 +7,9 @@ itself when the payment comes to a certain end after all, or by a person who say
 from __future__ import annotations
 
 import logging
+from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q
 
 from payments import dbtime
 from payments.models import MoneyCheck, Payment
@@ -38,10 +39,11 @@ def close_if_settled(order_key: str) -> None:
     _close(Q(~Exists(still_open), order_key=order_key), SYSTEM, "came to a certain end")
 
 
-def with_check(payments: QuerySet[Payment]) -> QuerySet[Payment]:
-    """Each with `has_check`: whether a person is still asked about its order."""
+def lock(payment_id: UUID) -> tuple[Payment, bool]:
+    """A payment, locked, and whether a person is still asked about its order: one round trip."""
     checks = MoneyCheck.objects.filter(order_key=OuterRef("order_key"), closed_at__isnull=True)
-    return payments.annotate(has_check=Exists(checks))
+    locked = Payment.objects.select_for_update(of=("self",)).annotate(asked=Exists(checks)).get(pk=payment_id)
+    return locked, locked.asked
 
 
 def close_check(check_id: int, actor: str, note: str) -> bool:

@@ -191,7 +191,7 @@ def record(payment_id: UUID, outcome: ChargeOutcome, batch: Batch | None = None)
     An answer that comes too late to change the status changes nothing else either. A second intent
     that took the money of a paid payment is not written over the first: the caller gives it back.
     """
-    payment = checks.with_check(Payment.objects.select_for_update(of=("self",))).get(pk=payment_id)
+    payment, asked = checks.lock(payment_id)
     before = PaymentStatus(payment.status)
     after = advance(TRANSITIONS, before, _EVENTS[type(outcome)])
     if after is not before or after in OPEN:
@@ -199,7 +199,7 @@ def record(payment_id: UUID, outcome: ChargeOutcome, batch: Batch | None = None)
         _note(payment, outcome)
         if after is PaymentStatus.NEW:
             payment.key_used_at = None  # what was not sent has not used the key
-        if payment.has_check:
+        if asked:
             payment.save()
             checks.close_if_settled(payment.order_key)
         else:
