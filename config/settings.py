@@ -74,6 +74,12 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
 ]
 
+if HOLDFAST.otlp_endpoint:
+    # Behind the door and past the static files: neither is worth a trace, and a refusal must stay cheap.
+    MIDDLEWARE.insert(
+        MIDDLEWARE.index("config.middleware.NoStoreMiddleware"), "config.traces.TracesMiddleware"
+    )
+
 ROOT_URLCONF = "config.urls"
 WSGI_APPLICATION = "config.wsgi.application"
 CSRF_FAILURE_VIEW = "orders.views.csrf_failure"
