@@ -174,10 +174,11 @@ def _limits(inside: Inside) -> str:
     sql, calls, python = (inside.parts_ms[part] for part in ("SQL", "calls of neighbours", "Python"))
     whole = sql + calls + python
     return (
-        f"What limits it is Python: of {whole:.0f} ms the neighbours have {calls:.0f}, and the database less than"
-        f" {sql:.0f}, the rest of which is its driver. The floor has 5 statements, a checkout {inside.statements}:"
-        " it also reads the basket, the mode and the stock, keeps the form's token, reserves, writes the timeline and"
-        " settles in a second transaction. Fewer statements would pay; what they hold was put before their number."
+        f"Of {whole:.0f} ms the neighbours have {calls:.0f} and statements {sql:.0f}, about half of that in the driver."
+        f" The floor has 5 statements and one commit, a checkout {inside.statements} and two commits that reach the"
+        " disk: the intent before the call, its outcome after it. It also reads the basket, the mode and the stock,"
+        " keeps the form's token, reserves and writes the timeline. Two calls over HTTP and two durable commits alone"
+        " take as long as the floor; what they hold was put before the ratio."
     )
 
 

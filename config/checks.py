@@ -232,6 +232,9 @@ def _limit(config: HoldfastSettings, prefix: str, dependency: DependencySettings
 
 # What surrounds the call
 
+PROMISED_SECONDS = 3600
+"""What a shopper reads: "within the hour"."""
+
 
 def _outbox_pauses(config: HoldfastSettings) -> Iterator[Problem]:
     low, high = config.outbox_retry_min_seconds, config.outbox_retry_max_seconds
@@ -252,6 +255,12 @@ def _reserve(config: HoldfastSettings) -> Iterator[Problem]:
             f"DEGRADED_RESERVE_SECONDS ({config.degraded_reserve_seconds}) is shorter than it takes to replay "
             f"DEGRADED_MAX_UNPAID_ORDERS ({config.degraded_max_unpaid_orders}) at REPLAY_RATE "
             f"({config.replay_rate:g}/s, ramp {config.replay_ramp_seconds} s); {math.ceil(drain)} would do.",
+        )
+    if config.degraded_reserve_seconds > PROMISED_SECONDS:
+        yield Problem(
+            "W003",
+            f"DEGRADED_RESERVE_SECONDS ({config.degraded_reserve_seconds}) is longer than the hour within which "
+            f"pages and mails promise to take the payment; {PROMISED_SECONDS} would do.",
         )
 
 

@@ -23,7 +23,9 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import Count, F, Min
 
 from orders.models import OutboxMessage
+from payments import batch as batches
 from payments import crashpoints, dbtime
+from payments.batch import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ def append(
     after: timedelta = timedelta(0),
     lease_for: timedelta | None = None,
     again: bool = False,
+    batch: Batch | None = None,
 ) -> Lease:
     """Adds a message to the caller's transaction; with `lease_for` it is born leased to the caller.
 
@@ -116,7 +119,7 @@ def append(
         attempts=1 if lease_for else 0,
         created_at=now,
     )
-    OutboxMessage.objects.bulk_create([message], ignore_conflicts=True)
+    batches.insert(message, batch, ignore_conflicts=True)
     if again:
         OutboxMessage.objects.filter(dedup=dedup, status__in=["DONE", "CANCELLED"]).update(
             status=OutboxMessage.Status.PENDING,

@@ -7,8 +7,9 @@ itself when the payment comes to a certain end after all, or by a person who say
 from __future__ import annotations
 
 import logging
+from uuid import UUID
 
-from django.db.models import Exists, Q
+from django.db.models import Exists, OuterRef, Q
 
 from payments import dbtime
 from payments.models import MoneyCheck, Payment
@@ -36,6 +37,13 @@ def close_if_settled(order_key: str) -> None:
     """Closes an order's checks once none of its payments is open. Call inside a transaction."""
     still_open = Payment.objects.filter(order_key=order_key, status__in=sorted(OPEN))
     _close(Q(~Exists(still_open), order_key=order_key), SYSTEM, "came to a certain end")
+
+
+def lock(payment_id: UUID) -> tuple[Payment, bool]:
+    """A payment, locked, and whether a person is still asked about its order: one round trip."""
+    checks = MoneyCheck.objects.filter(order_key=OuterRef("order_key"), closed_at__isnull=True)
+    locked = Payment.objects.select_for_update(of=("self",)).annotate(asked=Exists(checks)).get(pk=payment_id)
+    return locked, locked.asked
 
 
 def close_check(check_id: int, actor: str, note: str) -> bool:

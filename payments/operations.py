@@ -15,7 +15,9 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
+from payments import batch as batches
 from payments import checks, dbtime
+from payments.batch import Batch
 from payments.clients import background_gateway, inline_gateway
 from payments.models import Payment
 from payments.outcomes import (
@@ -87,6 +89,7 @@ def create(
     return_url: str,
     started: bool,
     made_at: datetime | None = None,
+    batch: Batch | None = None,
 ) -> PaymentView:
     """A new payment of an order. `started` when the caller goes on to call the gateway at once.
 
@@ -105,7 +108,7 @@ def create(
         status=PaymentStatus.PROCESSING if started else PaymentStatus.NEW,
         key_used_at=(made_at or dbtime.read()) if started else None,
     )
-    payment.save(force_insert=True)
+    batches.insert(payment, batch)
     # Who has just made a payment need not ask how old its key is.
     return replace(view(payment), key_used_at=None)
 
@@ -182,13 +185,13 @@ _EVENTS: dict[type, PaymentEvent] = {
 }
 
 
-def record(payment_id: UUID, outcome: ChargeOutcome) -> PaymentView:
+def record(payment_id: UUID, outcome: ChargeOutcome, batch: Batch | None = None) -> PaymentView:
     """Writes an outcome down. Call inside a transaction, with the order locked.
 
     An answer that comes too late to change the status changes nothing else either. A second intent
     that took the money of a paid payment is not written over the first: the caller gives it back.
     """
-    payment = _lock(payment_id)
+    payment, asked = checks.lock(payment_id)
     before = PaymentStatus(payment.status)
     after = advance(TRANSITIONS, before, _EVENTS[type(outcome)])
     if after is not before or after in OPEN:
@@ -196,8 +199,11 @@ def record(payment_id: UUID, outcome: ChargeOutcome) -> PaymentView:
         _note(payment, outcome)
         if after is PaymentStatus.NEW:
             payment.key_used_at = None  # what was not sent has not used the key
-        payment.save()
-        checks.close_if_settled(payment.order_key)
+        if asked:
+            payment.save()
+            checks.close_if_settled(payment.order_key)
+        else:
+            batches.save(payment, batch)
     return view(payment)
 
 

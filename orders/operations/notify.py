@@ -18,6 +18,7 @@ from orders.outbox import Lease, PoisonError
 from orders.states import OrderStatus
 from orders.wording import mail_subject
 from payments import crashpoints
+from payments.batch import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,9 @@ _TRUE_WHILE: dict[str, frozenset[OrderStatus]] = {
 }
 
 
-def promise(order: Order, kind: str, now: datetime, *, after: timedelta = timedelta(0)) -> None:
+def promise(
+    order: Order, kind: str, now: datetime, *, after: timedelta = timedelta(0), batch: Batch | None = None
+) -> None:
     """Adds the message to the caller's transaction; a second one of the same kind is dropped."""
     outbox.append(
         outbox.NOTIFY,
@@ -49,6 +52,7 @@ def promise(order: Order, kind: str, now: datetime, *, after: timedelta = timede
         now=now,
         after=after,
         payload={"notice": kind},
+        batch=batch,
     )
 
 

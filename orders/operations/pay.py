@@ -25,6 +25,7 @@ from orders.outbox import Lease, LeaseLostError, PoisonError
 from orders.states import HOLDING, OrderAction, OrderStatus
 from payments import crashpoints, dbtime, mode, probing, throttle
 from payments import operations as payments
+from payments.batch import Batch
 from payments.operations import PaymentView
 from payments.outcomes import AlreadyCaptured, Cancelled
 from payments.queries import newest
@@ -220,7 +221,12 @@ def _second_try(order: Order, method: str, now: datetime, lease_for: timedelta) 
 
 
 def create_payment(
-    order: Order, method: str, *, started: bool, made_at: datetime | None = None
+    order: Order,
+    method: str,
+    *,
+    started: bool,
+    made_at: datetime | None = None,
+    batch: Batch | None = None,
 ) -> PaymentView:
     """The payment of an order, over the amount and currency accepted when it was placed."""
     back = f"{settings.SITE_URL}{reverse('order-back', args=[order.token])}"
@@ -232,11 +238,18 @@ def create_payment(
         return_url=back,
         started=started,
         made_at=made_at,
+        batch=batch,
     )
 
 
 def promise_charge(
-    order: Order, payment: PaymentView, now: datetime, lease_for: timedelta | None, *, again: bool = False
+    order: Order,
+    payment: PaymentView,
+    now: datetime,
+    lease_for: timedelta | None,
+    *,
+    again: bool = False,
+    batch: Batch | None = None,
 ) -> Lease:
     """The outbox message of a payment's charge; leased to the caller if it will call at once."""
     return outbox.append(
@@ -248,4 +261,5 @@ def promise_charge(
         payload={"payment": str(payment.id), "deferred": lease_for is None, "begun": lease_for is not None},
         lease_for=lease_for,
         again=again,
+        batch=batch,
     )

@@ -6,6 +6,7 @@ lease runs out, and a worker goes on with the same idempotency key.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
-from orders.models import IdempotencyRecord, Order, OrderLine
+from orders.models import IdempotencyRecord, Order, OrderLine, new_token
 from orders.operations import limits, notify, stock
 from orders.operations.limits import UnpaidLimitError
 from orders.operations.pay import create_payment, promise_charge, take_money
@@ -28,6 +29,7 @@ from orders.states import OrderAction, OrderStatus
 from orders.tally import CHECKOUTS, End
 from payments import crashpoints, dbtime, mode
 from payments import operations as payments
+from payments.batch import Batch
 from payments.operations import PaymentView
 from resilience.deadline import Deadline
 
@@ -121,7 +123,7 @@ def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> tuple[
     degraded = mode.current().degraded
     later = degraded or payments.in_doubt()
     stock.glance(_wanted(quote))
-    placed = _place(form, cart, priced, quote, deadline, degraded=degraded, limited=later)
+    placed = _place(form, cart, priced, quote, degraded=degraded, limited=later)
     if isinstance(placed, str):
         return placed, End.REPEATED
     crashpoints.reached("place.committed")
@@ -141,27 +143,27 @@ def _place(
     cart: CartView,
     priced: PricedCart,
     quote: Quote,
-    deadline: Deadline,
     *,
     degraded: bool,
     limited: bool,
 ) -> str | tuple[Order, Lease | None, PaymentView]:
     """The one transaction. Returns the earlier order's token if the form was submitted before."""
     with transaction.atomic():
-        now = begin_bounded(deadline)
-        order = _order(form, priced, quote, now, degraded=degraded)
-        if not _first_submit(form, order):
+        if (begun := _begin(form, cart)) is None:
             return find_existing(form.token, form.owner) or _foreign()
-        order.save(force_insert=True)
-        OrderLine.objects.bulk_create(_lines(order, quote, priced))
-        payment = create_payment(order, form.method, started=not degraded, made_at=now)
+        now = begun.now
+        order = _order(form, priced, quote, begun, degraded=degraded)
         lease_for = None if degraded else timedelta(seconds=settings.HOLDFAST.inline_lease_seconds)
-        lease = promise_charge(order, payment, now, lease_for)
-        tell(order, "placed", actor=SHOPPER, now=now, after=order.status)
-        if degraded:
-            move(order, OrderAction.DEFER, actor=SHOPPER, now=now, detail={"reason": "degraded"})
-            notify.promise(order, notify.ACCEPTED, now)
-        _empty_basket(cart)
+        with Batch() as batch:
+            batch.insert(order)
+            batch.insert(*_lines(order, quote, priced))
+            payment = create_payment(order, form.method, started=not degraded, made_at=now, batch=batch)
+            lease = promise_charge(order, payment, now, lease_for, batch=batch)
+            tell(order, "placed", actor=SHOPPER, now=now, after=order.status, batch=batch)
+            if degraded:
+                why = {"reason": "degraded"}
+                move(order, OrderAction.DEFER, actor=SHOPPER, now=now, detail=why, batch=batch)
+                notify.promise(order, notify.ACCEPTED, now, batch=batch)
         # Last, so that the locks which all buyers of a product share are held for the commit alone.
         if limited:
             limits.hold(order)
@@ -170,53 +172,57 @@ def _place(
     return order, (None if degraded else lease), payment
 
 
-def _empty_basket(cart: CartView) -> None:
-    """Takes the goods out of the basket, if they are still those of the order: another tab may have been faster.
+@dataclass(frozen=True)
+class _Begun:
+    """What a new order starts with: the database's time and the order's keys."""
+
+    now: datetime
+    order_id: int
+    order_token: str
+
+
+_BEGIN = """
+    WITH first AS (
+        INSERT INTO orders_idempotencyrecord (token, owner, order_token, created_at)
+        VALUES (%s, %s, %s, now()) ON CONFLICT (token) DO NOTHING RETURNING 1),
+    taken AS (DELETE FROM orders_cartline WHERE cart_id = %s AND EXISTS (SELECT FROM first) RETURNING sku, quantity)
+    SELECT {now}, nextval(pg_get_serial_sequence('orders_order', 'id')),
+           (SELECT jsonb_agg(jsonb_build_array(sku, quantity)) FROM taken)
+      FROM first
+"""
+
+
+def _begin(form: Checkout, cart: CartView) -> _Begun | None:
+    """Takes the form's token, and the goods out of the basket if they are still those of the order: another
+    tab may have been faster. None for a second submit, which waits here for the first one's commit.
 
     Raises EmptyCartError, BasketChangedError.
     """
+    order_token = new_token()
     with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM orders_cartline WHERE cart_id = %s RETURNING sku, quantity", [cart.id])
-        taken = sorted(cursor.fetchall())
+        cursor.execute(_BEGIN.format(now=dbtime.sql()), [form.token, form.owner, order_token, cart.id])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    now, order_id, taken = row
     if not taken:
         raise EmptyCartError
-    if taken != sorted((line.sku, line.quantity) for line in cart.lines):
+    if sorted(json.loads(taken)) != sorted([line.sku, line.quantity] for line in cart.lines):
         raise BasketChangedError
+    return _Begun(now, order_id, order_token)
 
 
 def _foreign() -> str:
     raise EmptyCartError  # the token belongs to somebody else's form
 
 
-def begin_bounded(deadline: Deadline) -> datetime:
-    """Lets no statement of this transaction outlive the deadline. Returns the database's time."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {dbtime.sql()}, set_config('statement_timeout', %s, true)",
-            [str(max(1, deadline.remaining_ms()))],
-        )
-        row = cursor.fetchone()
-    assert row is not None
-    now: datetime = row[0]
-    return now
-
-
-def _first_submit(form: Checkout, order: Order) -> bool:
-    """Takes the form's token. A second submit waits here for the first one's commit, then loses."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO orders_idempotencyrecord (token, owner, order_token, created_at)"
-            " VALUES (%s, %s, %s, now()) ON CONFLICT (token) DO NOTHING",
-            [form.token, form.owner, order.token],
-        )
-        return bool(cursor.rowcount == 1)
-
-
-def _order(form: Checkout, priced: PricedCart, quote: Quote, now: datetime, *, degraded: bool) -> Order:
+def _order(form: Checkout, priced: PricedCart, quote: Quote, begun: _Begun, *, degraded: bool) -> Order:
     config = settings.HOLDFAST
     seconds = config.degraded_reserve_seconds if degraded else config.reserve_seconds
     rate = quote.rate
     return Order(
+        id=begun.order_id,
+        token=begun.order_token,
         status=OrderStatus.PLACED,
         user_id=form.user_id,
         email=form.email,
@@ -231,9 +237,9 @@ def _order(form: Checkout, priced: PricedCart, quote: Quote, now: datetime, *, d
         rate_fetched_at=rate.fetched_at if rate else None,
         rate_stale=bool(rate and rate.freshness is Freshness.STALE),
         price_as_of=quote.price_as_of,
-        reserve_until=now + timedelta(seconds=seconds),
+        reserve_until=begun.now + timedelta(seconds=seconds),
         deferred_because="degraded" if degraded else "",
-        created_at=now,
+        created_at=begun.now,
     )
 
 

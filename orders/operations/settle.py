@@ -21,6 +21,7 @@ from orders.states import HOLDING, OrderAction, OrderStatus
 from orders.tally import CHARGES
 from payments import crashpoints, dbtime
 from payments import operations as payments
+from payments.batch import Batch
 from payments.operations import PaymentView
 from payments.outcomes import (
     ActionRequired,
@@ -48,7 +49,8 @@ def settle(lease: Lease, payment: PaymentView, outcome: ChargeOutcome, actor: st
         if isinstance(outcome, NotSent) or (isinstance(outcome, Unknown) and not outcome.others):
             _doubt(order, lease, payment, outcome, actor, now)
         else:
-            bring_fact(order, payment, outcome, actor, now)
+            with Batch() as batch:
+                bring_fact(order, payment, outcome, actor, now, batch)
             _acknowledge(lease)
         crashpoints.reached("settle.written")
     crashpoints.reached("settle.committed")
@@ -61,7 +63,12 @@ def settle(lease: Lease, payment: PaymentView, outcome: ChargeOutcome, actor: st
 
 
 def bring_fact(
-    order: Order, payment: PaymentView, fact: ChargeOutcome, actor: str, now: datetime
+    order: Order,
+    payment: PaymentView,
+    fact: ChargeOutcome,
+    actor: str,
+    now: datetime,
+    batch: Batch | None = None,
 ) -> PaymentView:
     """Writes down what is certain of a payment and lets it act on its order, which is locked.
 
@@ -71,10 +78,10 @@ def bring_fact(
     if isinstance(fact, Unknown) and fact.intent:
         others = fact.others
         fact = Succeeded(fact.intent)
-    recorded = payments.record(payment.id, fact)
+    recorded = payments.record(payment.id, fact, batch)
     match fact:
         case Succeeded(intent=intent):
-            money_came(order, recorded, actor, now)
+            money_came(order, recorded, actor, now, batch)
             for extra in {intent, *others} - {recorded.intent}:
                 give_back(order, recorded, actor, now, intent=extra)
         case Declined() | Refused() if _newest(order, payment):
@@ -154,15 +161,17 @@ def _acknowledge(lease: Lease) -> None:
         logger.warning("fact reported without a lease", extra={"order_id": lease.order_id})
 
 
-def money_came(order: Order, payment: PaymentView, actor: str, now: datetime) -> None:
+def money_came(
+    order: Order, payment: PaymentView, actor: str, now: datetime, batch: Batch | None = None
+) -> None:
     """Money was taken: the order is paid, or the money goes back if the order has ended otherwise."""
     if payment.status == PaymentStatus.REFUNDED or order.status in {OrderStatus.PAID, OrderStatus.REFUNDED}:
         if payment.status == PaymentStatus.SUCCEEDED and not _is_the_paying_one(order, payment):
             give_back(order, payment, actor, now)
         return
     if OrderStatus(order.status) in HOLDING and stock.consume(order.pk):
-        move(order, OrderAction.PAY, actor=actor, now=now, detail={"payment": payment.reference})
-        notify.promise(order, notify.PAID, now)
+        move(order, OrderAction.PAY, actor=actor, now=now, detail={"payment": payment.reference}, batch=batch)
+        notify.promise(order, notify.PAID, now, batch=batch)
         return
     give_back(order, payment, actor, now)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from orders.models import Order, OrderEvent
 from orders.states import TRANSITIONS, OrderAction, OrderStatus
+from payments import batch as batches
+from payments.batch import Batch
 from payments.states import advance
 
 SHOPPER, WORKER, CLOCK = "shopper", "worker", "clock"
@@ -20,7 +22,13 @@ def lock(order_id: int) -> Order:
 
 
 def move(
-    order: Order, action: OrderAction, *, actor: str, now: datetime, detail: Mapping[str, Any] | None = None
+    order: Order,
+    action: OrderAction,
+    *,
+    actor: str,
+    now: datetime,
+    detail: Mapping[str, Any] | None = None,
+    batch: Batch | None = None,
 ) -> OrderStatus:
     """Takes a locked order one step on and writes the timeline. Saves the order's other changes too.
 
@@ -29,8 +37,8 @@ def move(
     before = OrderStatus(order.status)
     after = advance(TRANSITIONS, before, action)
     order.status = after
-    order.save()
-    tell(order, action.value, actor=actor, now=now, before=before, after=after, detail=detail)
+    batches.save(order, batch)
+    tell(order, action.value, actor=actor, now=now, before=before, after=after, detail=detail, batch=batch)
     return after
 
 
@@ -43,9 +51,10 @@ def tell(
     before: str = "",
     after: str = "",
     detail: Mapping[str, Any] | None = None,
+    batch: Batch | None = None,
 ) -> None:
     """Adds a line to the order's timeline."""
-    OrderEvent.objects.create(
+    event = OrderEvent(
         order=order,
         at=now,
         kind=kind,
@@ -54,3 +63,4 @@ def tell(
         actor=actor[:150],
         detail=dict(detail or {}),
     )
+    batches.insert(event, batch)

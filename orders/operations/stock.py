@@ -17,9 +17,22 @@ class SoldOutError(Exception):
         self.free = dict(free)
 
 
-def _lock(skus: list[str]) -> dict[str, StockItem]:
-    rows = StockItem.objects.select_for_update().filter(sku__in=skus).order_by("sku")
-    return {row.sku: row for row in rows}
+_RESERVE = """
+    WITH wanted AS (SELECT * FROM unnest(%s::text[], %s::int[]) AS u(sku, n)),
+    stock AS (
+        SELECT s.sku, s.on_hand - s.reserved AS free
+          FROM orders_stockitem s JOIN wanted USING (sku) ORDER BY s.sku FOR UPDATE OF s),
+    short AS (
+        SELECT sku, coalesce(free, 0) AS free FROM wanted LEFT JOIN stock USING (sku) WHERE coalesce(free, 0) < n),
+    held AS (
+        INSERT INTO orders_reservation (order_id, sku, quantity, status)
+        SELECT %s, sku, n, %s FROM wanted WHERE NOT EXISTS (SELECT FROM short)),
+    changed AS (
+        UPDATE orders_stockitem s SET reserved = s.reserved + n
+          FROM wanted w WHERE s.sku = w.sku AND NOT EXISTS (SELECT FROM short))
+    SELECT sku, greatest(0, free) FROM short ORDER BY sku
+"""
+"""Locks the rows, looks whether there is enough of all, and only then takes it: in one round trip."""
 
 
 def glance(wanted: Mapping[str, int]) -> None:
@@ -32,18 +45,10 @@ def glance(wanted: Mapping[str, int]) -> None:
 
 def reserve(order: Order, wanted: Mapping[str, int]) -> None:
     """Holds units for an order. Raises SoldOutError and changes nothing if any product is short."""
-    skus = sorted(wanted)
-    stock = _lock(skus)
-    free = {sku: stock[sku].on_hand - stock[sku].reserved if sku in stock else 0 for sku in skus}
-    if short := {sku: max(0, free[sku]) for sku in skus if free[sku] < wanted[sku]}:
-        raise SoldOutError(short)
     with connection.cursor() as cursor:
-        cursor.execute(
-            "WITH q AS (INSERT INTO orders_reservation (order_id, sku, quantity, status)"
-            " SELECT %s, sku, n, %s FROM unnest(%s::text[], %s::int[]) AS u(sku, n) RETURNING sku, quantity)"
-            " UPDATE orders_stockitem s SET reserved = s.reserved + q.quantity FROM q WHERE s.sku = q.sku",
-            [order.pk, Reservation.Status.HELD, skus, [wanted[sku] for sku in skus]],
-        )
+        cursor.execute(_RESERVE, [list(wanted), list(wanted.values()), order.pk, Reservation.Status.HELD])
+        if short := dict(cursor.fetchall()):
+            raise SoldOutError(short)
 
 
 def consume(order_id: int) -> bool:
@@ -65,16 +70,13 @@ def _leave(order_id: int, status: str, change: str) -> bool:
     # The order's row is locked by the caller, so its reservations cannot move under our feet.
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT s.sku FROM orders_stockitem s JOIN orders_reservation r USING (sku)"
-            " WHERE r.order_id = %s AND r.status = %s ORDER BY s.sku FOR UPDATE OF s",
-            [order_id, Reservation.Status.HELD],
-        )
-        cursor.execute(
-            "WITH q AS (UPDATE orders_reservation SET status = %s WHERE order_id = %s AND status = %s"  # noqa: S608
-            " RETURNING sku, quantity AS n), changed AS"
-            f" (UPDATE orders_stockitem s SET {change} FROM q WHERE s.sku = q.sku)"
+            "WITH stock AS (SELECT s.sku FROM orders_stockitem s JOIN orders_reservation r USING (sku)"  # noqa: S608
+            " WHERE r.order_id = %s AND r.status = %s ORDER BY s.sku FOR UPDATE OF s),"
+            " q AS (UPDATE orders_reservation SET status = %s WHERE order_id = %s AND status = %s"
+            " AND (SELECT count(*) FROM stock) >= 0 RETURNING sku, quantity AS n),"
+            f" changed AS (UPDATE orders_stockitem s SET {change} FROM q WHERE s.sku = q.sku)"
             " SELECT count(*) FROM q",
-            [status, order_id, Reservation.Status.HELD],
+            [order_id, Reservation.Status.HELD, status, order_id, Reservation.Status.HELD],
         )
         row = cursor.fetchone()
     return bool(row and row[0])

@@ -101,6 +101,13 @@ BROKEN = [
     ),
     ("W001", {"PAYMENT_RATE_LIMIT": "1"}, "PAYMENT_RATE_LIMIT (1 per 100 ms)", "PAYMENT_RATE_LIMIT", "2"),
     ("W002", {"RATES_RETRY_BUDGET": "0"}, "RATES_RETRY_BUDGET (0)", "RATES_RETRY_BUDGET", "0.1"),
+    (
+        "W003",
+        {"DEGRADED_RESERVE_SECONDS": "7200"},
+        "DEGRADED_RESERVE_SECONDS (7200)",
+        "DEGRADED_RESERVE_SECONDS",
+        "3600",
+    ),
 ]
 
 

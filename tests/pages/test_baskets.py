@@ -14,7 +14,7 @@ from hypothesis import settings as rules
 from hypothesis import strategies as st
 
 from orders.currencies import exponent
-from orders.models import Order
+from orders.models import CartLine, Order
 from orders.pricing import Item, Money, Quote, price
 from orders.templatetags.shop import money
 from payments import clients
@@ -130,3 +130,13 @@ def _table(html: str) -> str:
     found = re.search(r'<table class="lines">.*?</table>', html, re.DOTALL)
     assert found
     return found[0]
+
+
+def test_what_the_shop_no_longer_has_can_be_taken_out_but_not_counted(world: World) -> None:
+    shopper = Shopper()
+    shopper.put_in_basket("ROPE-12")
+    CartLine.objects.update(sku="GONE-1")
+    page = shopper.get("/cart/").html
+    assert "No longer in the shop" in page
+    assert "/cart/remove/" in page
+    assert "/cart/update/" not in page

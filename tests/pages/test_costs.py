@@ -12,14 +12,14 @@ from django.test.utils import CaptureQueriesContext
 from orders.models import ProductSnapshot
 from tests.world import Shopper, World
 
-MOST_OF_A_CHECKOUT = 25
+MOST_OF_A_CHECKOUT = 13
 PINNED = {
     "catalog": 7,
     "search": 7,
     "add": 6,
     "basket": 5,
     "checkout form": 4,
-    "checkout": 24,
+    "checkout": 12,
     "same checkout again": 2,
     "order": 6,
     "order's update": 4,
