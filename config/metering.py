@@ -15,7 +15,7 @@ METHODS = frozenset({"GET", "HEAD", "POST"})
 
 
 class MeteringMiddleware:
-    """Stands outside the door, so that what is shed is counted too. Not there without `METRICS_PORT`."""
+    """What is refused at the door is counted there. Not there without `METRICS_PORT`."""
 
     def __init__(self, get_response: GetResponse) -> None:
         if not exposition.wanted():
