@@ -6,7 +6,9 @@ Spans wait in a bounded queue for a thread that sends them; what does not fit is
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -40,6 +42,7 @@ EXPORT_SECONDS = 2.0
 """How long one batch may take to send."""
 SHUTDOWN_SECONDS = 1.0
 """How long the end of a process waits for its last spans."""
+_SECONDS_BETWEEN_LINES = 60.0
 _QUEUE, _BATCH, _EVERY_MS = 2048, 256, 1000
 
 _tracer = trace.get_tracer("holdfast")
@@ -58,6 +61,7 @@ def start(service: str) -> Callable[[], None]:
         BatchSpanProcessor(exporter, _QUEUE, schedule_delay_millis=_EVERY_MS, max_export_batch_size=_BATCH)
     )
     trace.set_tracer_provider(provider)
+    logging.getLogger(OTLPSpanExporter.__module__).addFilter(_Seldom())
     trace_calls(TracedChain, TracedSession)
     outbox.trace_messages(_carried, _delivery)
 
@@ -68,6 +72,21 @@ def start(service: str) -> Callable[[], None]:
         ending.join(SHUTDOWN_SECONDS)
 
     return stop
+
+
+class _Seldom(logging.Filter):
+    """The exporter tells of every batch that a collector did not take; one line a minute says as much."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_at = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = time.monotonic()
+        if record.levelno < logging.ERROR or now - self._told_at < _SECONDS_BETWEEN_LINES:
+            return False
+        self._told_at = now
+        return True
 
 
 @contextmanager

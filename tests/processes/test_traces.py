@@ -154,6 +154,7 @@ def test_a_collector_in_trouble_slows_neither_a_checkout_nor_the_end_of_a_server
         f"{trouble}: medians { {name: statistics.median(all_) for name, all_ in times.items()} }, ends {ends}"
     )
     assert ends["on"] < ends["off"] + 2.0, ends
+    assert stack.log("on").count("opentelemetry") <= 1, "one line an outage"
 
 
 def _checkout(base: str) -> float:
