@@ -115,6 +115,10 @@ def _report_the_breaker(**kwargs: Any) -> None:
     from payments import reporter
     from payments.controller import WORKER
 
+    if settings.HOLDFAST.otlp_endpoint:
+        from config import traces
+
+        traces.start("holdfast-worker")
     reporter.start(WORKER)
     if exposition.wanted():
         from config import sampling

@@ -6,6 +6,7 @@ and commands; warnings are shown.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -297,6 +298,22 @@ def _queue(config: HoldfastSettings) -> Iterator[Problem]:
         )
 
 
+def _traces(config: HoldfastSettings) -> Iterator[Problem]:
+    if config.otlp_endpoint and not _installed("opentelemetry.exporter.otlp.proto.http.trace_exporter"):
+        yield Problem(
+            "E016",
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is not installed; "
+            "`pip install -r requirements/traces.txt` would do, or leaving it empty.",
+        )
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it
+        return False
+
+
 _RULES: tuple[Callable[[HoldfastSettings], Iterator[Problem]], ...] = (
     _own_work,
     _outbox_lease,
@@ -307,6 +324,7 @@ _RULES: tuple[Callable[[HoldfastSettings], Iterator[Problem]], ...] = (
     _visibility,
     _shutdown,
     _queue,
+    _traces,
 )
 
 

@@ -170,6 +170,7 @@ class HoldfastSettings:
     broker_visibility_seconds: int
     broker_lost_seconds: float
     notice_outage_seconds: float
+    otlp_endpoint: str
 
     @property
     def dependencies(self) -> dict[str, DependencySettings]:
@@ -209,7 +210,7 @@ def _dependency(
 
 
 def _surroundings(env: Reader) -> dict[str, Any]:
-    """What is around the checkout: traffic, servers, orchestrator, broker."""
+    """What is around the checkout: traffic, servers, orchestrator, broker, collector."""
     return {
         "expected_rps": env.integer("EXPECTED_RPS", 40, low=1),
         "web_threads": env.integer("WEB_THREADS", 16, low=1, high=10_000),
@@ -228,6 +229,7 @@ def _surroundings(env: Reader) -> dict[str, Any]:
         "broker_visibility_seconds": env.integer("BROKER_VISIBILITY_SECONDS", 3600, low=1),
         "broker_lost_seconds": float(env.number("BROKER_LOST_SECONDS", "300", low="1")),
         "notice_outage_seconds": float(env.number("NOTICE_OUTAGE_SECONDS", "60", low="0.1")),
+        "otlp_endpoint": env.url("OTEL_EXPORTER_OTLP_ENDPOINT", ("http", "https"), default=""),
     }
 
 

@@ -67,6 +67,10 @@ def post_worker_init(worker: Any) -> None:
     from payments.controller import WEB
 
     WorkerDrain(worker).install()
+    if settings.HOLDFAST.otlp_endpoint:
+        from config import traces
+
+        worker.stop_traces = traces.start("holdfast-web")
     reporter.start(WEB)
     observer = None
     if exposition.wanted():
@@ -75,6 +79,12 @@ def post_worker_init(worker: Any) -> None:
         observer = sampling.attempt
         sampling.start(web=True)
     count_together(valkey.build(settings.HOLDFAST, observer).count)
+
+
+def worker_exit(arbiter: Any, worker: Any) -> None:
+    """Everything is answered: the last traces go out."""
+    if hasattr(worker, "stop_traces"):
+        worker.stop_traces()
 
 
 def pre_request(worker: Any, request: Any) -> None:

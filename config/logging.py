@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import re
+from contextvars import ContextVar
 from datetime import UTC, datetime
 
 from resilience.http import request_id
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+trace_id: ContextVar[str | None] = ContextVar("holdfast_trace_id", default=None)
+"""The trace that this work belongs to, when traces are on."""
 # Whoever reads a log must not be able to open somebody's order or choose somebody's password.
 _KEYS = re.compile(r"(/(?:orders|account/join|account/password/[^/\s]+)/)[A-Za-z0-9_:=.-]{16,}")
 
 
 class LineFormatter(logging.Formatter):
-    """Writes time, level, logger, message, request id and the fields given by `extra=`."""
+    """Writes time, level, logger, message, request and trace id and the fields given by `extra=`."""
 
     def __init__(self, as_json: bool) -> None:
         super().__init__()
@@ -34,6 +37,8 @@ class LineFormatter(logging.Formatter):
         }
         if identity := request_id.get():
             fields["request_id"] = identity
+        if trace := trace_id.get():
+            fields["trace_id"] = trace
         fields.update((key, value) for key, value in vars(record).items() if key not in _PLAIN)
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)

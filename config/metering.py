@@ -11,11 +11,11 @@ from django.http import HttpRequest, HttpResponse
 from config import exposition
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
-_METHODS = frozenset({"GET", "HEAD", "POST"})
+METHODS = frozenset({"GET", "HEAD", "POST"})
 
 
 class MeteringMiddleware:
-    """Stands outside the door, so that what is shed is counted too. Not there without `METRICS_PORT`."""
+    """What is refused at the door is counted there. Not there without `METRICS_PORT`."""
 
     def __init__(self, get_response: GetResponse) -> None:
         if not exposition.wanted():
@@ -28,7 +28,7 @@ class MeteringMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         begun = time.perf_counter()
         response = self._get_response(request)
-        page, method = page_of(request), request.method if request.method in _METHODS else "other"
+        page, method = page_of(request), request.method if request.method in METHODS else "other"
         self._requests.labels(page, method, str(response.status_code)).inc()
         self._took.labels(page, method).observe(time.perf_counter() - begun)
         return response

@@ -45,8 +45,7 @@ class RequestIdMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        given = request.headers.get("X-Request-ID", "")
-        identity = given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
+        identity = identity_of(request.headers.get("X-Request-ID", ""))
         token = request_id.set(identity)
         try:
             response = self._get_response(request)
@@ -54,6 +53,11 @@ class RequestIdMiddleware:
             request_id.reset(token)
         response["X-Request-ID"] = identity
         return response
+
+
+def identity_of(given: str) -> str:
+    """The id that came with a request, or a new one."""
+    return given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
 
 
 class NulMiddleware:

@@ -67,6 +67,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "DEFAULT_FROM_EMAIL": "who the shop's mail is from",
         "METRICS_PORT": "where Prometheus reads this process; 0: nowhere",
         "METRICS_HOST": "the address of that port",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "the collector that [traces](../how-to/traces.md) are sent to; none: off",
     },
     "The budget": {
         "CHECKOUT_BUDGET_MS": "within which a checkout is answered",

@@ -57,7 +57,6 @@ MIDDLEWARE = [
     "config.metering.MeteringMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
-    "config.shedding.SheddingMiddleware",
     "django.middleware.gzip.GZipMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "config.middleware.NoStoreMiddleware",
@@ -73,6 +72,12 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
+
+if HOLDFAST.otlp_endpoint:
+    # Behind the door and past the static files: neither is worth a trace, and a refusal must stay cheap.
+    MIDDLEWARE.insert(
+        MIDDLEWARE.index("config.middleware.NoStoreMiddleware"), "config.traces.TracesMiddleware"
+    )
 
 ROOT_URLCONF = "config.urls"
 WSGI_APPLICATION = "config.wsgi.application"

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
+from csp.middleware import CSPMiddleware
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.middleware.security import SecurityMiddleware
 from django.template.loader import render_to_string
 from django.utils import translation
 from django.utils.translation import gettext as _
 
+from config import exposition
+from config.metering import METHODS
+from config.middleware import identity_of
 from resilience.shedding import LoadShedder, Overloaded, Priority, SheddingPolicy, queue_seconds
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-GetResponse = Callable[[HttpRequest], HttpResponse]
+logger = logging.getLogger(__name__)
 
 _PRIORITIES = (
     # People on duty get in when it matters most; probes must never wait.
@@ -28,6 +36,7 @@ _PRIORITIES = (
     (("/checkout/", "/cart/"), Priority.CHECKOUT),
 )
 _SECONDS_BETWEEN_LINES = 10.0
+_CHOSEN = re.compile(r"\bdjango_language=([A-Za-z-]{2,20})")  # Django's own name of that cookie
 
 
 def priority_of(path: str) -> Priority:
@@ -53,25 +62,29 @@ def shedder() -> LoadShedder:
     )
 
 
-class SheddingMiddleware:
-    """Lets a request in, or answers 503 with Retry-After in about a millisecond."""
+class Door:
+    """Lets a request in to `inside`, or answers 503 with Retry-After.
 
-    def __init__(self, get_response: GetResponse) -> None:
-        self._get_response = get_response
+    Stands before Django, whose way to its middleware alone would double what a refusal costs.
+    """
+
+    def __init__(self, inside: WSGIApplication) -> None:
+        self._inside = inside
         shedder()  # made before any two requests could make two of it
         self._lock = threading.Lock()
         self._told_at = float("-inf")
 
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        queued = queue_seconds(request.headers.get("X-Request-Start"), time.time())
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        queued = queue_seconds(environ.get("HTTP_X_REQUEST_START"), time.time())
         try:
-            with shedder().place(priority_of(request.path), queued):
-                return self._get_response(request)
+            with shedder().place(priority_of(environ.get("PATH_INFO", "")), queued):
+                return self._inside(environ, start_response)
         except Overloaded as refusal:
-            self._tell(refusal)
-            return _later(request, refusal)
+            identity = identity_of(environ.get("HTTP_X_REQUEST_ID", ""))
+            self._tell(refusal, identity)
+            return _later(environ, start_response, refusal, identity)
 
-    def _tell(self, refusal: Overloaded) -> None:
+    def _tell(self, refusal: Overloaded, identity: str) -> None:
         """One line every ten seconds: an overload is no time to write a line for each refusal."""
         now = time.monotonic()
         with self._lock:
@@ -79,22 +92,47 @@ class SheddingMiddleware:
                 return
             self._told_at = now
         shed = {priority.name: counter.value for priority, counter in shedder().shed.items() if counter.value}
-        logger.warning("shedding load", extra={"reason": refusal.reason, "shed_so_far": shed})
+        told = {"reason": refusal.reason, "shed_so_far": shed, "request_id": identity}
+        logger.warning("shedding load", extra=told)
 
 
-def _later(request: HttpRequest, refusal: Overloaded) -> HttpResponse:
-    response = HttpResponse(_page(translation.get_language_from_request(request)), status=503)
-    response["Retry-After"] = str(max(1, round(refusal.retry_after or 1)))
-    response["Cache-Control"] = "no-store"
-    response._has_been_logged = True  # type: ignore[attr-defined]  # counted, and told by _tell
-    return response
+def _later(
+    environ: WSGIEnvironment, start_response: StartResponse, refusal: Overloaded, identity: str
+) -> Iterable[bytes]:
+    method = environ["REQUEST_METHOD"]
+    if exposition.wanted():
+        from config import metrics
+
+        metrics.REQUESTS.labels("none", method if method in METHODS else "other", "503").inc()
+    chosen = _CHOSEN.search(environ.get("HTTP_COOKIE", ""))
+    headers, page = _refusal(
+        _language(chosen[1] if chosen else "", environ.get("HTTP_ACCEPT_LANGUAGE", "")[:200])
+    )
+    retry_after = str(max(1, round(refusal.retry_after or 1)))
+    own = [("Retry-After", retry_after), ("X-Request-ID", identity)]
+    start_response("503 Service Unavailable", [*headers, *own])
+    return [] if method == "HEAD" else [page]
+
+
+@lru_cache(maxsize=256)
+def _language(chosen: str, accepted: str) -> str:
+    request = HttpRequest()
+    request.COOKIES[settings.LANGUAGE_COOKIE_NAME] = chosen
+    request.META["HTTP_ACCEPT_LANGUAGE"] = accepted
+    return translation.get_language_from_request(request)
 
 
 @cache
-def _page(language: str) -> str:
-    """Rendered once a language and process."""
+def _refusal(language: str) -> tuple[list[tuple[str, str]], bytes]:
+    """Headers and page, made once a language and process, by the same middleware as every page's."""
     with translation.override(language):
         text = _(
             "So many people are here at the moment that we had to turn this request away. Nothing was ordered."
         )
-        return render_to_string("orders/storage_unavailable.html", {"text": text, "LANGUAGE_CODE": language})
+        page = render_to_string("orders/storage_unavailable.html", {"text": text, "LANGUAGE_CODE": language})
+    made = HttpResponse(page, headers={"Cache-Control": "no-store"})
+    request = HttpRequest()
+    request.META["HTTP_X_FORWARDED_PROTO"] = "https"  # else the answer would be a redirect to there
+    SecurityMiddleware(CSPMiddleware(lambda _: made))(request)
+    made["Content-Length"] = str(len(made.content))
+    return list(made.items()), made.content

@@ -5,7 +5,8 @@ import os
 from django.core.wsgi import get_wsgi_application
 
 from config.checks import insist
+from config.shedding import Door
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 insist()
-application = get_wsgi_application()
+application = Door(get_wsgi_application())

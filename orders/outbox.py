@@ -13,6 +13,7 @@ import logging
 import random
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -67,6 +68,7 @@ class PoisonError(Exception):
 Handler = Callable[[Lease], None]
 _handlers: dict[str, Handler] = {}
 _mourners: list[Callable[[Lease, str], None]] = []
+_tracers: list[tuple[Callable[[], Mapping[str, str]], Callable[[Lease], AbstractContextManager[None]]]] = []
 
 
 def register(kind: str, handler: Handler) -> None:
@@ -77,6 +79,13 @@ def register(kind: str, handler: Handler) -> None:
 def on_dead(tell: Callable[[Lease, str], None]) -> None:
     """Names who is told of a dead letter and its reason, in the same transaction. Called by orders/apps.py."""
     _mourners[:] = [tell]
+
+
+def trace_messages(
+    carried: Callable[[], Mapping[str, str]], delivery: Callable[[Lease], AbstractContextManager[None]]
+) -> None:
+    """What a new message says of its cause, and what stands around each delivery. Called when traces are on."""
+    _tracers[:] = [(carried, delivery)]
 
 
 def append(
@@ -102,7 +111,7 @@ def append(
         kind=kind,
         destination=DESTINATIONS[kind],
         order_id=order_id,
-        payload=dict(payload or {}),
+        payload={**(_tracers[0][0]() if _tracers else {}), **(payload or {})},
         dedup=dedup,
         due_at=due_at,
         available_at=now + (lease_for or after),
@@ -249,6 +258,11 @@ def deliver(lease: Lease) -> None:
     An unexpected error counts as a try; a row that killed its worker has its try counted by the
     claim, so it too ends in the dead letters.
     """
+    with _tracers[0][1](lease) if _tracers else nullcontext():
+        _deliver(lease)
+
+
+def _deliver(lease: Lease) -> None:
     handler = _handlers.get(lease.kind)
     try:
         if handler is None:

@@ -37,11 +37,19 @@ class DependencySettings:
 
 
 _observers: list[Observer] = []
+_classes: list[tuple[type[Chain], type[HttpSession]]] = [(Chain, HttpSession)]
 
 
 def observe_calls(observer: Observer) -> None:
     """Chains built from now on tell `observer` of each attempt. Call once a process, before its first client."""
     _observers[:] = [observer]
+
+
+def trace_calls(chain: type[Chain], session: type[HttpSession]) -> None:
+    """Chains and sessions built from now on are of these classes, which trace. Call once a process, before its first
+    client.
+    """
+    _classes[:] = [(chain, session)]
 
 
 def call_budgets(
@@ -64,7 +72,7 @@ def build_session(
     dependency: DependencySettings, budget: CallBudget, headers: Mapping[str, str] | None = None
 ) -> HttpSession:
     """One session a neighbour and process, with the four bounds of an HTTP call."""
-    return HttpSession(
+    return _classes[0][1](
         HttpPolicy(
             base_url=dependency.url,
             connect_timeout=budget.connect_ms / 1000,
@@ -80,7 +88,7 @@ def build_session(
 def build_chain(name: str, dependency: DependencySettings, budget: CallBudget) -> Chain:
     """Retry → breaker → limiter → bulkhead around the calls of one neighbour."""
     slow_ms = dependency.breaker_slow_call_ms or 0.8 * budget.call_ms
-    return Chain(
+    return _classes[0][0](
         ChainPolicy(
             name=name,
             call_timeout=budget.call_ms / 1000,

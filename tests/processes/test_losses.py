@@ -104,6 +104,42 @@ def test_whatever_happens_to_valkey_no_shopper_notices_and_all_is_well_ten_secon
     stack.audit()
 
 
+def test_five_restarts_of_valkey_in_thirty_seconds_are_neither_seen_nor_answered_by_a_storm(
+    stack: Stack, neighbours: Neighbourhood
+) -> None:
+    base = stack.web()
+    stack.workers()
+    broker = Broker(stack)
+    eventually(lambda: listening(stack), 20)
+    _shop(base, broker.nothing)
+    before = broker.connections()
+    times: list[float] = []
+    opened: list[int] = []
+    begun = time.monotonic()
+    for turn in range(5):
+        if turn == 4:  # a payment that only the workers can end
+            neighbours.fault(neighbours.gateway, HANG)
+        times.append(_shop(base, broker.server.restart))
+        back_at = time.monotonic()
+        neighbours.heal()
+        while time.monotonic() < begun + 6 * (turn + 1):
+            times.append(_shop(base, broker.nothing))
+        opened.append(broker.opened())  # the server counts from its start
+    eventually(lambda: stack.orders() == {"PAID": 1 + len(times)}, 20, str(stack.orders()))
+    took = time.monotonic() - back_at
+    eventually(lambda: broker.connections() <= before, 10, f"{broker.connections()}, before {before}")
+    print(
+        f"{len(times)} orders, median {1000 * statistics.median(times):.0f} ms, at most {1000 * max(times):.0f} ms; "
+        f"all paid {took:.1f} s after the last restart; {broker.connections()} connections, before {before}; "
+        f"opened by each restart: {opened}"
+    )
+    assert statistics.median(times) < BUDGET_SECONDS + MARGIN_SECONDS, times
+    assert took <= 10
+    assert max(opened) <= 2 * before, "a storm"
+    assert len(neighbours.charges) == 1 + len(times)
+    stack.audit()
+
+
 def _shop(base: str, happening: Callable[[], None]) -> float:
     """Something happens, a person looks around and orders; seconds that the order took. No page is an error page."""
     browser = Browser(base)

@@ -140,6 +140,12 @@ def test_a_refusal_costs_less_than_a_tenth_of_a_second(stack: Stack, neighbours:
         assert answer.status_code == 503, path
         assert int(answer.headers["Retry-After"]) >= 1
         assert "Nothing was ordered" in answer.text
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    known = {"Accept-Language": "de", "Cookie": "django_language=ru", "X-Request-ID": "req-7"}
+    answer = session.get(base, headers=known, timeout=10)
+    assert (answer.status_code, answer.headers["X-Request-ID"]) == (503, "req-7")
+    assert '<html lang="ru"' in answer.text
+    assert session.head(base, timeout=10).headers["Content-Length"] != "0"
     print(f"refused within p50 {sorted(times)[20] * 1000:.1f} ms, max {max(times) * 1000:.1f} ms")
     assert sorted(times)[int(0.95 * len(times))] < 0.1, sorted(times)
     assert session.get(base + order, timeout=10).status_code == 200
