@@ -38,6 +38,8 @@ DESTINATIONS: Mapping[str, str] = {
     CHECK: PAYMENT,
     NOTIFY: MAIL,
 }
+LONGEST_WAIT_SECONDS = 24 * 3600
+"""No pause, lease or redrive of ours is longer."""
 SETBACKS_PER_TRY = 10
 """So many times without an answer weigh as much as one answer that settles nothing."""
 
@@ -136,14 +138,15 @@ def append(
 
 _CLAIM = """
     UPDATE orders_outboxmessage
-       SET lease_token = %(token)s, available_at = {now} + make_interval(secs => %(lease)s), attempts = attempts + 1
+       SET lease_token = %(token)s, available_at = {now} + make_interval(secs => %(lease)s),
+           attempts = least(attempts, 1000000) + 1
      WHERE id IN (
         SELECT id FROM orders_outboxmessage
          WHERE status = 'PENDING' AND destination = %(destination)s AND available_at <= {now} {held}
          ORDER BY due_at, id
            FOR UPDATE SKIP LOCKED
          LIMIT %(limit)s)
-    RETURNING id, kind, order_id, payload, attempts, setbacks, due_at
+    RETURNING id, kind, order_id, payload, attempts, setbacks, extract(epoch FROM due_at)::float8
 """
 
 
@@ -203,6 +206,29 @@ def dead(lease: Lease, reason: str) -> None:
     for tell in _mourners:
         tell(lease, reason)
     logger.error("dead letter", extra={"kind": lease.kind, "order_id": lease.order_id, "reason": reason})
+
+
+def bury(message_id: int, reason: str) -> bool:
+    """A pending message that nobody will claim goes to the dead letters. False if it is pending no more."""
+    with transaction.atomic():
+        row = OutboxMessage.objects.select_for_update().filter(pk=message_id, status="PENDING").first()
+        if row is None:
+            return False
+        token = uuid.uuid4()
+        OutboxMessage.objects.filter(pk=message_id).update(lease_token=token)
+        dead(Lease(row.pk, token, row.kind, row.order_id or 0, _payload(row.payload), 1), reason)
+    return True
+
+
+def pull_in() -> int:
+    """Messages that would wait longer than anything asks for are due now; how many. A clock was wrong, or a hand."""
+    far = OutboxMessage.objects.filter(
+        status="PENDING", available_at__gt=dbtime.Now() + timedelta(seconds=LONGEST_WAIT_SECONDS)
+    )
+    count = far.update(available_at=dbtime.Now(), lease_token=None)
+    if count:
+        logger.error("messages from a far future are due now", extra={"count": count})
+    return count
 
 
 def _finish(lease: Lease, status: str, reason: str) -> None:
@@ -433,7 +459,12 @@ def dead_letters(limit: int | None = 1000) -> list[DeadLetter]:
 
 
 def redrive(ids: list[int], actor: str, rate: float | None = None) -> int:
-    """Brings dead letters back with fresh tries, at `rate` a second if given. Returns how many."""
+    """Brings dead letters back with fresh tries, at `rate` a second if given. Returns how many.
+
+    Raises ValueError for a rate at which they would not all be back within a day.
+    """
+    if rate is not None and not (rate > 0 and len(ids) / rate <= LONGEST_WAIT_SECONDS):
+        raise ValueError("the rate must be so many a second that all are back within a day")
     count = 0
     for place, message_id in enumerate(ids):
         after = timedelta(seconds=place / rate if rate else 0)

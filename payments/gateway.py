@@ -130,7 +130,10 @@ class Gateway:
         made again only under the same idempotency key.
         """
         if intent is not None:
-            return self._retrieve(intent, charge, deadline)
+            found = self._retrieve(intent, charge, deadline)
+            if found != Unknown("mismatch") or reference is None:
+                return found
+            # The id is of somebody else's payment: only the reference tells of ours.
         if reference is None:
             raise ValueError("look_up needs a reference or an intent")
         quoted = reference.replace("\\", "\\\\").replace("'", "\\'")
@@ -323,7 +326,7 @@ def _charge_form(charge: Charge) -> dict[str, str]:
 
 def _refused_charge(rejection: _Rejection, charge: Charge) -> ChargeOutcome:
     error, embedded = rejection.error, rejection.error.intent
-    intent = embedded.id if embedded else None
+    intent = embedded.id if embedded and embedded.reference == charge.reference else None
     if rejection.unsettled:
         return Unknown(rejection.unsettled, intent)
     if rejection.status != 402:

@@ -22,6 +22,7 @@ from payments.clients import background_gateway, inline_gateway
 from payments.models import Payment
 from payments.outcomes import (
     ActionRequired,
+    AlreadyCaptured,
     CancelOutcome,
     Charge,
     ChargeOutcome,
@@ -129,12 +130,16 @@ def _lock(payment_id: UUID) -> Payment:
 
 
 def begin(payment_id: UUID) -> PaymentView:
-    """Writes down that a call is about to be made. Commit before making it."""
+    """Writes down that a call is about to be made. Commit before making it.
+
+    The view's `key_used_at` is that of an earlier call: None means that this is the first.
+    """
     payment = _lock(payment_id)
     payment.status = advance(TRANSITIONS, PaymentStatus(payment.status), PaymentEvent.START)
-    payment.key_used_at = payment.key_used_at or dbtime.read()
+    used_at = payment.key_used_at
+    payment.key_used_at = used_at or dbtime.read()
     payment.save(update_fields=["status", "key_used_at", "updated_at"])
-    return view(payment)
+    return replace(view(payment), key_used_at=used_at)
 
 
 def charge_of(payment: PaymentView) -> Charge:
@@ -165,7 +170,10 @@ def call(payment: PaymentView, deadline: Deadline, *, inline: bool) -> ChargeOut
         found = gateway.look_up(payment.reference, payment.intent, charge, deadline)
         if not isinstance(found, NotFound):
             return found
-    return Unknown("key_too_old") if too_old else gateway.charge(charge, deadline)
+    answer = Unknown("key_too_old") if too_old else gateway.charge(charge, deadline)
+    if isinstance(answer, Refused) and payment.key_used_at is not None:
+        return Unknown(answer.code)  # this call did nothing; what an earlier one did is not told by that
+    return answer
 
 
 def _key_too_old(payment: PaymentView) -> bool:
@@ -278,6 +286,11 @@ def cancel_intent(
     """
     gateway = inline_gateway() if inline else background_gateway()
     return gateway.cancel(intent, _edition(f"void-{payment.id}", edition), deadline)
+
+
+def is_whole(payment: PaymentView, captured: AlreadyCaptured) -> bool:
+    """Whether what was taken is what was asked for."""
+    return (captured.amount_minor, captured.currency) == (payment.amount_minor, payment.currency)
 
 
 def _edition(key: str, edition: int) -> str:

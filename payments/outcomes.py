@@ -93,6 +93,11 @@ class Unknown:
     others: tuple[str, ...] = ()
 
     @property
+    def touchable(self) -> bool:
+        """Whether the intent is certainly the one that was asked for, so that it may be cancelled or given back."""
+        return self.intent is not None and self.reason not in {"mismatch", "several_charges"}
+
+    @property
     def outage(self) -> bool:
         """Whether the gateway failed to answer, rather than gave an answer that settles nothing."""
         return self.reason in _OUTAGES or self.reason.startswith("lost_in_")

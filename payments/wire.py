@@ -136,9 +136,13 @@ def read_error(body: Any) -> WireError:
 
 
 def judge(intent: Intent, charge: Charge) -> ChargeOutcome:
-    """Compare what the gateway tells with what was asked. Only a match in all four points is a success."""
-    asked = (charge.amount_minor, charge.currency, charge.reference)
-    if (intent.amount_minor, intent.currency, intent.reference) != asked:
+    """Compare what the gateway tells with what was asked. Only a match in all four points is a success.
+
+    The id of a payment under another reference is not passed on: it is somebody else's money.
+    """
+    if intent.reference != charge.reference:
+        return Unknown("mismatch")
+    if (intent.amount_minor, intent.currency) != (charge.amount_minor, charge.currency):
         return Unknown("mismatch", intent.id)
     if intent.amount_refunded:
         return Unknown("refunded", intent.id)
@@ -159,6 +163,7 @@ def judge_all(intents: Sequence[Intent], charge: Charge) -> LookupOutcome:
     never reported as a success, because all but the oldest have to go back. They are named only if each one
     is the whole of what was asked, since nothing else is given back without a person.
     """
+    intents = [intent for intent in intents if intent.reference == charge.reference]
     kept = [i for i in intents if i.status in _MONEY_MOVES and i.amount_refunded < i.amount_minor]
     if len(kept) > 1:
         whole = [i.id for i in reversed(kept) if isinstance(judge(i, charge), Succeeded)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.conf import settings
 from django.db import transaction
 
@@ -15,7 +17,7 @@ from orders.states import OrderStatus
 from payments import checks, crashpoints, dbtime
 from payments import operations as payments
 from payments.operations import PaymentView
-from payments.outcomes import ActionRequired, LookupOutcome, NotFound, NotSent, Unknown
+from payments.outcomes import ActionRequired, LookupOutcome, NotFound, NotSent, Succeeded, Unknown
 from payments.queries import newest
 from payments.states import PaymentStatus
 from payments.webhooks import WebhookEvent
@@ -38,7 +40,7 @@ def event_arrived(event: WebhookEvent, payment: PaymentView, order_key: str) -> 
         dedup=f"check:event:{event.id}"[:120],
         due_at=dbtime.read(),
         now=dbtime.read(),
-        payload={"payment": str(payment.id), "intent": event.intent},
+        payload={"payment": str(payment.id), "intent": event.intent, "event": event.type},
     )
 
 
@@ -73,9 +75,13 @@ def _found(lease: Lease, order: Order, payment: PaymentView, found: LookupOutcom
             outbox.done(lease)
         case NotSent():
             hand_back(lease, found)
-        case Unknown(reason="refunded") if payment.status == PaymentStatus.SUCCEEDED:
-            if checks.open_check(payment.reference, "given back at the gateway", order_key=order.number):
-                tell(order, "money_check", actor=WORKER, now=now)
+        case Unknown(reason="refunded", intent=payment.intent) if payment.status == PaymentStatus.SUCCEEDED:
+            _ask_a_person(order, payment, "given back at the gateway", now)
+            outbox.done(lease)
+        case Succeeded() if payment.status == PaymentStatus.REFUNDED and "refund" in str(
+            lease.payload.get("event")
+        ):
+            _ask_a_person(order, payment, "a refund has failed at the gateway: the money is still there", now)
             outbox.done(lease)
         case Unknown(reason="refunded"):
             outbox.done(lease)
@@ -89,6 +95,11 @@ def _found(lease: Lease, order: Order, payment: PaymentView, found: LookupOutcom
                 outbox.retry(lease, "the shopper is at the bank", counts=False, not_before=pause)
             else:
                 outbox.done(lease)
+
+
+def _ask_a_person(order: Order, payment: PaymentView, reason: str, now: datetime) -> None:
+    if checks.open_check(payment.reference, reason, order_key=order.number):
+        tell(order, "money_check", actor=WORKER, now=now)
 
 
 def dead_letter(lease: Lease, reason: str) -> None:

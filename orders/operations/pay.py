@@ -19,7 +19,7 @@ from django.urls import reverse
 from orders import outbox
 from orders.models import Order
 from orders.operations import limits, stock
-from orders.operations.settle import settle
+from orders.operations.settle import settle, undo_loose
 from orders.operations.steps import SHOPPER, WORKER, move
 from orders.outbox import Lease, LeaseLostError, PoisonError
 from orders.states import HOLDING, OrderAction, OrderStatus
@@ -90,6 +90,7 @@ def _begin(lease: Lease) -> tuple[PaymentView, float] | None:
             raise PoisonError("the order has no payment") from None
         if OrderStatus(order.status) not in HOLDING or payment.status not in _CHARGEABLE:
             outbox.cancel(lease, f"nothing to charge: the order is {order.status}")
+            undo_loose(order, payment, dbtime.read())
             return None
         left = (order.reserve_until - dbtime.read()).total_seconds()
         if left < SHORTEST_CALL:

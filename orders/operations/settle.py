@@ -107,6 +107,7 @@ def _doubt(
         raise outbox.LeaseLostError("a doubt of somebody who no longer holds the message")
     if OrderStatus(order.status) not in HOLDING or payments.get(payment.id).status not in OPEN:
         outbox.done(lease)  # meanwhile somebody brought certainty
+        undo_loose(order, payments.record(payment.id, outcome), now)
         return
     recorded = payments.record(payment.id, outcome)
     if order.status == OrderStatus.PLACED:
@@ -233,6 +234,12 @@ def promise_check(order: Order, payment: PaymentView, dedup: str, now: datetime,
         payload={"payment": str(payment.id)},
         again=True,
     )
+
+
+def undo_loose(order: Order, payment: PaymentView, now: datetime) -> None:
+    """A payment that may have taken money beside an order that no longer wants any: find out and undo."""
+    if OrderStatus(order.status) not in HOLDING and payment.status in OPEN and payment.may_have_left:
+        promise_void(order, payment, now, timedelta(0))
 
 
 def promise_void(order: Order, payment: PaymentView, now: datetime, after: timedelta) -> None:

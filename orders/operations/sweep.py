@@ -26,14 +26,14 @@ from payments.states import PaymentStatus
 logger = logging.getLogger(__name__)
 
 _CHARGES = (OrderStatus.PLACED, OrderStatus.AWAITING_PAYMENT)
-_ENDED = (OrderStatus.CANCELLED, OrderStatus.DECLINED)
+_ENDED = (OrderStatus.CANCELLED, OrderStatus.DECLINED, OrderStatus.PAID)
 LOOK_BACK = timedelta(days=2)
 """How long after its end an order is still looked at."""
 
 
 def sweep(limit: int = 500) -> int:
     """Promises again what waits with nobody trying; returns how much that was."""
-    return sum(_repair(order_id) for order_id in _suspects(limit)) + _bury_strays()
+    return sum(_repair(order_id) for order_id in _suspects(limit)) + _bury_strays(limit) + outbox.pull_in()
 
 
 def _suspects(limit: int) -> Iterator[int]:
@@ -51,14 +51,14 @@ def _suspects(limit: int) -> Iterator[int]:
     )
     undone = open_messages.filter(kind__in=[outbox.VOID, outbox.REFUND]).values("order")
     since = dbtime.read() - LOOK_BACK
-    ended = dict(
-        Order.objects.filter(status__in=_ENDED, updated_at__gt=since)
+    ended = {
+        number: (pk, OrderStatus(status))
+        for number, pk, status in Order.objects.filter(status__in=_ENDED, updated_at__gt=since)
         .exclude(pk__in=undone)
-        .values_list("number", "pk")
-    )
-    settled = {PaymentStatus.DECLINED, PaymentStatus.VOIDED, PaymentStatus.REFUNDED}
-    loose = {key for key, payment in queries.payments_of(ended) if payment.status not in settled}
-    yield from (ended[key] for key in sorted(loose)[:limit])
+        .values_list("number", "pk", "status")
+    }
+    loose = {key for key, payment in queries.payments_of(ended) if _is_loose(ended[key][1], payment)}
+    yield from (ended[key][0] for key in sorted(loose)[:limit])
 
 
 def _repair(order_id: int) -> int:
@@ -88,8 +88,15 @@ def _missing(order: Order) -> list[PaymentView]:
         return [] if messages.filter(kind=kind).exists() else [payments.latest(order.number)]
     if messages.filter(kind__in=[outbox.VOID, outbox.REFUND]).exists() or order.status not in _ENDED:
         return []
-    settled = {PaymentStatus.DECLINED, PaymentStatus.VOIDED, PaymentStatus.REFUNDED}
-    return [p for _, p in queries.payments_of([order.number]) if p.status not in settled]
+    found = queries.payments_of([order.number])
+    return [payment for _, payment in found if _is_loose(OrderStatus(order.status), payment)]
+
+
+def _is_loose(status: OrderStatus, payment: PaymentView) -> bool:
+    """Whether a payment of an ended order has still to be undone. A paid one keeps what it was paid with."""
+    if status == OrderStatus.PAID and payment.status == PaymentStatus.SUCCEEDED:
+        return False
+    return payment.status not in {PaymentStatus.DECLINED, PaymentStatus.VOIDED, PaymentStatus.REFUNDED}
 
 
 def _tie_up(order: Order, payment: PaymentView) -> None:
@@ -102,17 +109,11 @@ def _tie_up(order: Order, payment: PaymentView) -> None:
         promise_void(order, payment, now, timedelta(0))
 
 
-def _bury_strays() -> int:
+def _bury_strays(limit: int) -> int:
     """Messages for a destination that nobody serves go to the dead letters, where people see them."""
-    strays = OutboxMessage.objects.filter(status="PENDING").exclude(
-        destination__in=sorted(set(outbox.DESTINATIONS.values()))
+    served = sorted(set(outbox.DESTINATIONS.values()))
+    strays = OutboxMessage.objects.filter(status="PENDING").exclude(destination__in=served)
+    return sum(
+        outbox.bury(stray, "nobody serves this destination")
+        for stray in list(strays.values_list("pk", flat=True)[:limit])
     )
-    count = strays.update(
-        status=OutboxMessage.Status.DEAD,
-        finished_at=dbtime.Now(),
-        lease_token=None,
-        last_error="nobody serves this destination",
-    )
-    if count:
-        logger.error("dead letter", extra={"count": count, "reason": "nobody serves this destination"})
-    return count

@@ -136,9 +136,12 @@ def deliver_void(lease: Lease) -> None:
     deadline = Deadline.after_ms(settings.HOLDFAST.worker_budget_ms)
     found: LookupOutcome | CancelOutcome = payments.find_out(payment, deadline)
     crashpoints.reached("void.looked")
-    if isinstance(found, ActionRequired | Unknown) and found.intent and not getattr(found, "others", ()):
+    if isinstance(found, ActionRequired) or (isinstance(found, Unknown) and found.touchable):
+        assert found.intent is not None
         found = payments.cancel_intent(payment, found.intent, deadline, edition=_edition(lease))
         crashpoints.reached("void.cancelled")
+    if isinstance(found, AlreadyCaptured) and not payments.is_whole(payment, found):
+        found = Unknown("mismatch")  # a part given back would hide the rest: a person looks
     with transaction.atomic():
         _undone(lease, lock(order.pk), payment, found)
     crashpoints.reached("void.committed")

@@ -55,8 +55,13 @@ def killed_at(point: str, step: Callable[[], Any]) -> None:
 
 
 def _fresh_connections() -> None:
-    """The parent's pool has threads that a fork does not copy: the child makes its own."""
-    connections["default"].settings_dict["OPTIONS"].pop("pool", None)
+    """The parent's pool has threads that a fork does not copy, and what it has open is the parent's: the child makes
+    its own. After a browser's tests Playwright's loop runs in the parent alone, and a child that has none sees what
+    was opened before it.
+    """
+    wrapper = connections["default"]
+    wrapper.connection = None
+    wrapper.settings_dict["OPTIONS"].pop("pool", None)
 
 
 def order_of(world: World, shopper: Shopper, fault: dict[str, Any] | None = None, **form: Any) -> Order:

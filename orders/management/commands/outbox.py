@@ -69,10 +69,16 @@ class Command(BaseCommand):
             raise CommandError("name the dead letters, or give --all")
         letters = outbox.dead_letters(limit=None)
         ids = [letter.id for letter in letters if options["all"] or letter.id in options["ids"]]
+        count = len(ids)
         if not options["dry_run"]:
-            steps.redrive_many(ids, rate=options["rate"], actor=_actor(), reason=options["reason"])
+            try:
+                count = steps.redrive_many(
+                    ids, rate=options["rate"], actor=_actor(), reason=options["reason"]
+                )
+            except ValueError as error:
+                raise CommandError(str(error)) from error
         done = "would be redriven" if options["dry_run"] else "redriven"
-        self.stdout.write(json.dumps({"redriven": ids}) if options["json"] else f"{len(ids)} {done}")
+        self.stdout.write(json.dumps({"redriven": ids}) if options["json"] else f"{count} {done}")
 
     def _discard(self, options: dict[str, Any]) -> None:
         letters = {letter.id: letter for letter in outbox.dead_letters(limit=None)}
