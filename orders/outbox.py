@@ -139,14 +139,15 @@ def append(
 _CLAIM = """
     UPDATE orders_outboxmessage
        SET lease_token = %(token)s, available_at = {now} + make_interval(secs => %(lease)s),
-           attempts = least(attempts, 1000000) + 1
+           attempts = least(attempts, 1000000) + 1,
+           due_at = CASE WHEN due_at BETWEEN '2000-01-01' AND '3000-01-01' THEN due_at ELSE {now} END
      WHERE id IN (
         SELECT id FROM orders_outboxmessage
          WHERE status = 'PENDING' AND destination = %(destination)s AND available_at <= {now} {held}
          ORDER BY due_at, id
            FOR UPDATE SKIP LOCKED
          LIMIT %(limit)s)
-    RETURNING id, kind, order_id, payload, attempts, setbacks, extract(epoch FROM due_at)::float8
+    RETURNING id, kind, order_id, payload, attempts, setbacks, due_at
 """
 
 
