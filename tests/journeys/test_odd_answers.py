@@ -201,6 +201,6 @@ def test_what_is_given_back_of_a_second_charge_is_no_case_of_the_paid_order(
     assert told(extra, order.number, event="evt_2") == 200
     world.work()
     assert kept(world, order.number) == order.total_minor
-    assert told("ch_1", None, event="evt_3", kind="charge.refunded", payment_intent=extra) == 200
+    assert told("ch_1", order.number, event="evt_3", kind="charge.refunded", payment_intent=extra) == 200
     world.work()
     assert not MoneyCheck.objects.exists()
