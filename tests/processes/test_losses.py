@@ -30,6 +30,14 @@ class Broker:
         self.server = stack.valkey
         self._client = redis.Redis.from_url(stack.valkey.url, max_connections=1)
 
+    def usual_connections(self) -> int:
+        """The most within three seconds: beat and workers have some that come and go."""
+        seen = []
+        for _ in range(15):
+            seen.append(self.connections())
+            threading.Event().wait(0.2)
+        return max(seen)
+
     def connections(self) -> int:
         """Of the shop's processes."""
         return len(self._client.client_list()) - 1
@@ -52,10 +60,6 @@ class Broker:
     def empty(self) -> None:
         self._client.flushall()
 
-    def restart_twice(self) -> None:
-        self.server.restart()
-        self.server.restart()
-
     def nothing(self) -> None:
         return
 
@@ -70,11 +74,11 @@ def test_whatever_happens_to_valkey_no_shopper_notices_and_all_is_well_ten_secon
     server = broker.server
     eventually(lambda: listening(stack), 20)
     _shop(base, broker.nothing)
-    before = broker.connections()
+    before = broker.usual_connections()
     troubles: dict[str, tuple[Callable[[], None], Callable[[], None], Callable[[], None]]] = {
         "refused": (server.kill, broker.nothing, server.start),
         "hung": (server.pause, broker.nothing, server.resume),
-        "restarted five times": (broker.restart_twice, server.restart, server.restart),
+        "restarted": (server.restart, server.restart, server.restart),
         "maxclients 1": (broker.crowd_out, broker.nothing, broker.make_room),
         "client kill": (broker.kill_all, broker.kill_all, broker.nothing),
         "emptied": (broker.empty, broker.empty, broker.nothing),
@@ -112,7 +116,7 @@ def test_five_restarts_of_valkey_in_thirty_seconds_are_neither_seen_nor_answered
     broker = Broker(stack)
     eventually(lambda: listening(stack), 20)
     _shop(base, broker.nothing)
-    before = broker.connections()
+    before = broker.usual_connections()
     times: list[float] = []
     opened: list[int] = []
     begun = time.monotonic()
@@ -122,8 +126,8 @@ def test_five_restarts_of_valkey_in_thirty_seconds_are_neither_seen_nor_answered
         times.append(_shop(base, broker.server.restart))
         back_at = time.monotonic()
         neighbours.heal()
-        while time.monotonic() < begun + 6 * (turn + 1):
-            times.append(_shop(base, broker.nothing))
+        times += [_shop(base, broker.nothing) for _ in range(2)]  # more would be told to guess less often
+        threading.Event().wait(max(0.0, begun + 6 * (turn + 1) - time.monotonic()))
         opened.append(broker.opened())  # the server counts from its start
     eventually(lambda: stack.orders() == {"PAID": 1 + len(times)}, 20, str(stack.orders()))
     took = time.monotonic() - back_at
@@ -149,13 +153,13 @@ def _shop(base: str, happening: Callable[[], None]) -> float:
     begun = time.monotonic()
     page = browser.submit(form)
     took = time.monotonic() - begun
-    wrong = {"username": "nobody", "password": "wrong"}
+    log_in = browser.post("/account/login/", {"username": "nobody", "password": "wrong"}).status
     seen = {
         "order": page.status,
         "its page": browser.get(page.path).status,
         "wrong link": browser.get("/orders/wrong/").status,
         "shelf": browser.get("/").status,
-        "log-in": browser.post("/account/login/", wrong).status,
+        "log-in": log_in,
         "admin": browser.get("/admin/").status,
     }
     assert seen == {
