@@ -148,7 +148,10 @@ def _turn(
     """
     lease_for = timedelta(seconds=settings.HOLDFAST.inline_lease_seconds)
     now = dbtime.read()
-    if stale and payment.id == stale.id and payment.status == PaymentStatus.ACTION_REQUIRED:
+    unchanged = (
+        stale is not None and payment.id == stale.id and payment.status == PaymentStatus.ACTION_REQUIRED
+    )
+    if unchanged and order.status == OrderStatus.ACTION_REQUIRED:
         return _switch(order, payment, method, now, lease_for)
     if order.status == OrderStatus.DECLINED and payment.status == PaymentStatus.DECLINED:
         try:

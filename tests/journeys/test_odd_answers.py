@@ -14,6 +14,7 @@ from orders import outbox
 from orders.models import Order, OutboxMessage
 from orders.operations import sweep
 from orders.operations.undo import cancel_by_token
+from payments import crashpoints
 from payments.clients import background_gateway
 from payments.models import MoneyCheck, Payment
 from payments.outcomes import Charge, Refused, Succeeded
@@ -21,7 +22,7 @@ from payments.queries import open_checks
 from resilience.deadline import Deadline
 from tests.journeys.test_webhooks import told
 from tests.neighbours import HANG_AFTER, REFUSE
-from tests.world import DECLINED, VISA, Shopper, World
+from tests.world import DECLINED, NEEDS_ACTION, VISA, Shopper, World
 
 CREATE = {"method": "POST", "path": "/v1/payment_intents"}
 SEARCH = {"method": "GET", "path": "/v1/payment_intents/search"}
@@ -204,3 +205,21 @@ def test_what_is_given_back_of_a_second_charge_is_no_case_of_the_paid_order(
     assert told("ch_1", order.number, event="evt_3", kind="charge.refunded", payment_intent=extra) == 200
     world.work()
     assert not MoneyCheck.objects.exists()
+
+
+def test_an_order_cancelled_while_its_shopper_takes_another_card_stays_cancelled(
+    world: World, shopper: Shopper
+) -> None:
+    page = shopper.buy(method=NEEDS_ACTION)
+    order = Order.objects.get()
+
+    def cancels(name: str) -> None:
+        if name == "switch.cancelled":
+            cancel_by_token(order.token, "shopper")
+
+    with crashpoints.armed(cancels):
+        answer = shopper.post(f"{page.path}pay/", {"method": VISA})
+    assert answer.status == 200
+    world.work()
+    assert Order.objects.get().status == "CANCELLED"
+    assert world.charges == []
