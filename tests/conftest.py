@@ -12,7 +12,8 @@ import pytest
 
 import config.urls  # noqa: F401  decides at its import whether there is a demo: before any test says so
 from orders.guesses import LOG_INS, WRONG_LINKS
-from tests.neighbours import Neighbourhood
+from orders.models import Order
+from tests.neighbours import HANG_AFTER, Neighbourhood
 from tests.processes.harness import Stack
 from tests.world import Shopper, World
 
@@ -73,3 +74,13 @@ def stack(neighbours: Neighbourhood) -> Iterator[Stack]:
     """A shop of real processes."""
     with Stack() as stack:
         yield stack
+
+
+@pytest.fixture
+def lost(world: World, shopper: Shopper, tune: Any) -> Order:
+    """An order whose money was taken, but the answer never came."""
+    tune(checkout_budget_ms=1500)
+    world.fault(world.gateway, HANG_AFTER)
+    shopper.buy()
+    world.heal()
+    return Order.objects.get()

@@ -15,7 +15,6 @@ from orders.models import Order, OutboxMessage
 from payments.models import MoneyCheck, Payment, WebhookReceipt
 from payments.queries import open_checks
 from sandbox.webhooks import sign
-from tests.neighbours import HANG_AFTER
 from tests.world import DECLINED, NEEDS_ACTION, VISA, Shopper, World
 
 SECRET = "whsec_suite"
@@ -41,16 +40,6 @@ def told(
         headers={"Stripe-Signature": sign(body, secret, int(time.time()))},
     )
     return answer.status_code
-
-
-@pytest.fixture
-def lost(world: World, shopper: Shopper, tune: Any) -> Order:
-    """An order whose money was taken, but the answer never came."""
-    tune(checkout_budget_ms=1500)
-    world.fault(world.gateway, HANG_AFTER)
-    shopper.buy()
-    world.heal()
-    return Order.objects.get()
 
 
 def test_an_event_settles_an_order_before_our_own_answer_does(world: World, lost: Order) -> None:
