@@ -25,7 +25,7 @@ exposition.prepare(settings.HOLDFAST_HOME, settings.METRICS_PORT)
 
 bind = f"{os.environ.get('HOST', '127.0.0.1')}:{os.environ.get('PORT', '8000')}"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
-worker_class = "gthread"
+worker_class = "config.web_worker.PatientWorker"
 # As many as may be in work, and some that only answer probes and say "later" to the rest.
 threads = settings.HOLDFAST.web_threads + settings.HOLDFAST.spare_threads
 reuse_port = True
@@ -34,7 +34,10 @@ control_socket_disable = True
 keepalive = 75
 timeout = 60
 graceful_timeout = math.ceil(settings.HOLDFAST.grace_seconds)
+# Whoever is idle longest makes room; below the 1,024 files that a process may usually have open.
+worker_connections = 600
 SILENCE_SECONDS = 5
+PAGE_BYTES = 200_000
 backlog = settings.HOLDFAST.web_backlog
 accesslog = None
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
@@ -48,9 +51,10 @@ def on_starting(server: Any) -> None:
 
 
 def post_fork(arbiter: Any, worker: Any) -> None:
-    """A client that stops in the middle of a request loses its thread: accepted sockets inherit this bound."""
+    """Accepted sockets inherit these: a page fits the buffer of a client that does not read it, or ends there."""
     for listener in worker.sockets:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENCE_SECONDS, 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PAGE_BYTES)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SILENCE_SECONDS, 0))
 
 
 def when_ready(arbiter: Any) -> None:
