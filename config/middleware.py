@@ -7,9 +7,8 @@ import re
 import uuid
 from collections.abc import Callable
 
-import psycopg
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
@@ -17,6 +16,7 @@ from psycopg_pool import PoolTimeout
 
 from config import health
 from config.deadlines import within
+from payments.storage import is_storage_failure, possible_writes
 from resilience.deadline import HEADER, Deadline
 from resilience.http import request_id
 
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
+_WRITES = "holdfast.writes"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -104,6 +105,7 @@ class StorageUnavailableMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
+        request.META[_WRITES] = possible_writes()
         try:
             return self._get_response(request)
         except (DatabaseError, InterfaceError, PoolTimeout) as error:
@@ -117,15 +119,16 @@ class StorageUnavailableMiddleware:
         return _storage_page(request)
 
 
-def is_storage_failure(error: BaseException) -> bool:
-    """Whether the database, not our code, is at fault."""
-    if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
-        return True
-    return isinstance(error.__cause__, psycopg.errors.ReadOnlySqlTransaction)
-
-
 def _storage_page(request: HttpRequest) -> HttpResponse:
-    text = _("We could not save this just now, so nothing was ordered or changed.")
+    if request.method in ("GET", "HEAD"):
+        text = _("This page cannot be shown just now. What was ordered or paid before is safe.")
+    elif possible_writes() > request.META[_WRITES]:
+        text = _(
+            "We did not hear whether this was saved. Please send the same page again in a minute: a checkout page "
+            "makes one order at most, and no order is paid twice."
+        )
+    else:
+        text = _("We could not save this just now, so nothing was ordered or changed.")
     response = render(None, "orders/storage_unavailable.html", {"text": text}, status=503)
     response["Retry-After"] = "5"
     response["Cache-Control"] = "no-store"

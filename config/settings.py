@@ -9,6 +9,7 @@ from csp.constants import NONE, SELF
 from django.utils.translation import gettext_lazy as _
 
 from config.environment import Reader, database_settings, read_holdfast
+from payments.storage import PatientConnection
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -107,6 +108,7 @@ DATABASES["default"]["OPTIONS"] = {
     "connect_timeout": 2,
     "application_name": "holdfast",
     "pool": {
+        "connection_class": PatientConnection,
         # Never smaller than the threads that may want one, so waiting means connecting, not queueing.
         "min_size": _env.integer("DATABASE_POOL_MIN", 0, high=HOLDFAST.web_threads),
         "max_size": HOLDFAST.web_threads + 4,

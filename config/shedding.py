@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PRIORITIES = (
-    # People on duty get in when it matters most; probes must never wait.
-    (("/health/", "/metrics", "/ops/", "/admin/", "/_demo/"), Priority.PROBE),
+    # Probes must never wait; they ask nobody else.
+    (("/health/live/", "/health/ready/"), Priority.PROBE),
+    # People on duty get in when it matters most, but a crowd at their door must not take the probes' threads.
+    (("/health/", "/ops/", "/admin/", "/_demo/"), Priority.DUTY),
     # Money under way, what an order page needs to be read, and the log-in that leads to either.
     (("/orders/", "/account/", "/payments/", "/static/"), Priority.PAYING),
     (("/checkout/", "/cart/"), Priority.CHECKOUT),
@@ -56,6 +58,7 @@ def shedder() -> LoadShedder:
             limit=config.web_threads,
             checkout_share=config.shed_checkout_share,
             browsing_share=min(config.shed_browsing_share, config.shed_checkout_share),
+            duty_extra=config.spare_threads // 2,
             queue_seconds=config.queue_limit_ms / 1000,
             retry_after=config.retry_after_seconds,
         )

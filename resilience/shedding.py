@@ -20,12 +20,13 @@ from resilience.errors import ResilienceError
 
 
 class Priority(IntEnum):
-    """Who goes first. PROBE is exempt from every limit and not counted."""
+    """Who goes first. PROBE is exempt from every limit and not counted; DUTY are the people on duty."""
 
     PROBE = 0
-    PAYING = 1
-    CHECKOUT = 2
-    BROWSING = 3
+    DUTY = 1
+    PAYING = 2
+    CHECKOUT = 3
+    BROWSING = 4
 
 
 class Overloaded(ResilienceError):
@@ -39,14 +40,16 @@ class Overloaded(ResilienceError):
 @dataclass(frozen=True)
 class SheddingPolicy:
     """limit: requests in work at a time. checkout_share, browsing_share: the part of the limit up to
-    which each of them is let in; what is above is kept for the more important. queue_seconds: a request
-    that waited longer than this in front of us is refused. retry_after: seconds told to the refused.
+    which each of them is let in; what is above is kept for the more important. duty_extra: places beyond
+    the limit, for the people on duty alone. queue_seconds: a request that waited longer than this in
+    front of us is refused. retry_after: seconds told to the refused.
     adaptive: follow measured latency, between `least` and `limit`.
     """
 
     limit: int
     checkout_share: float = 0.9
     browsing_share: float = 0.75
+    duty_extra: int = 0
     queue_seconds: float = 0.25
     retry_after: float = 1.0
     adaptive: bool = False
@@ -60,6 +63,8 @@ class SheddingPolicy:
                 "shares must satisfy 0 < browsing_share ≤ checkout_share ≤ 1, "
                 f"got {self.browsing_share} and {self.checkout_share}"
             )
+        if self.duty_extra < 0:
+            raise ValueError(f"duty_extra must be ≥ 0, got {self.duty_extra}")
         for name in ("queue_seconds", "retry_after"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -77,6 +82,7 @@ class LoadShedder:
         self._in_flight = 0
         self._gradient = GradientLimit(policy.least, policy.limit) if policy.adaptive else None
         self._shares = {
+            Priority.DUTY: 1.0,
             Priority.PAYING: 1.0,
             Priority.CHECKOUT: policy.checkout_share,
             Priority.BROWSING: policy.browsing_share,
@@ -115,13 +121,15 @@ class LoadShedder:
 
     def _enter(self, priority: Priority, queued: float) -> None:
         policy = self.policy
-        if queued > policy.queue_seconds:
+        if queued > policy.queue_seconds and priority is not Priority.DUTY:
             self.shed[priority].add()
             raise Overloaded(
                 "waited too long in the queue", reason="queue_time", retry_after=policy.retry_after
             )
         # At least one, else a small limit would never let the lower priorities in at all.
         allowed = max(1, int(self.limit * self._shares[priority]))
+        if priority is Priority.DUTY:
+            allowed += policy.duty_extra
         with self._lock:
             admitted = self._in_flight < allowed
             if admitted:

@@ -30,6 +30,7 @@ from payments.operations import PaymentView
 from payments.outcomes import AlreadyCaptured, Cancelled
 from payments.queries import newest
 from payments.states import PaymentStatus
+from payments.storage import STORAGE_FAILURES
 from resilience.deadline import Deadline
 
 logger = logging.getLogger(__name__)
@@ -137,6 +138,8 @@ def pay_now(order_token: str, method: str, deadline: Deadline) -> PayNow:
         take_money(lease, payment, deadline, SHOPPER)
     except LeaseLostError:
         logger.warning("a worker took the charge over", extra={"order": order.number})
+    except STORAGE_FAILURES:  # the message in the outbox will find out about the money
+        logger.exception("the outcome of a charge could not be written down", extra={"order": order.number})
     return PayNow.CALLED
 
 

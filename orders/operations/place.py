@@ -31,6 +31,7 @@ from payments import crashpoints, dbtime, mode
 from payments import operations as payments
 from payments.batch import Batch
 from payments.operations import PaymentView
+from payments.storage import STORAGE_FAILURES
 from resilience.deadline import Deadline
 
 logger = logging.getLogger(__name__)
@@ -134,6 +135,10 @@ def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> tuple[
         status = take_money(lease, payment, deadline, SHOPPER)
     except LeaseLostError:
         logger.warning("a worker took the charge over", extra={"order": order.number})
+        return order.token, End.TAKEN_OVER
+    except STORAGE_FAILURES:
+        # The order is made, and its message in the outbox will find out about the money.
+        logger.exception("the outcome of a charge could not be written down", extra={"order": order.number})
         return order.token, End.TAKEN_OVER
     return order.token, _ENDS.get(status, End.TAKEN_OVER)
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
@@ -273,3 +274,52 @@ def _read_only(stack: Stack, value: str) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = 'holdfast' AND pid <> pg_backend_pid()"
         )
+
+
+def test_shoppers_of_a_hung_database_are_answered_in_seconds_and_nothing_untrue(own: Stack) -> None:
+    assert own.postgres is not None
+    base = own.web()
+    own.workers()
+    shopper = Browser(base)
+    shopper.put_in_basket()
+    form = shopper.checkout_form()
+    own.postgres.pause()
+    try:
+        begun = time.monotonic()
+        seen, tried = shopper.get("/"), shopper.submit(form)
+        took = time.monotonic() - begun
+    finally:
+        own.postgres.resume()
+    assert (seen.status, tried.status) == (503, 503)
+    assert "What was ordered or paid before is safe" in seen.text
+    assert "We did not hear whether this was saved" in tried.text
+    assert took < 8, took
+    eventually(lambda: shopper.submit(form).status == 302, 10, "no order after the database came back")
+    eventually(lambda: own.orders() == {"PAID": 1}, 20)
+    own.audit()
+
+
+def test_a_database_that_goes_away_during_the_charge_takes_no_order_from_its_shopper(
+    own: Stack, neighbours: Neighbourhood
+) -> None:
+    assert own.postgres is not None
+    base = own.web(CHECKOUT_BUDGET_MS="2000", INLINE_LEASE_SECONDS="4")
+    own.workers()
+    shopper = Browser(base)
+    shopper.put_in_basket()
+    form = shopper.checkout_form()
+    neighbours.fault(neighbours.gateway, {"match": {"method": "POST"}, "effect": {"latency_ms": 600}})
+    before = len(neighbours.money_calls)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(shopper.submit, form)
+        eventually(lambda: len(neighbours.money_calls) > before, 10)
+        own.postgres.pause()
+        try:
+            page = answer.result(30)
+        finally:
+            own.postgres.resume()
+    assert (page.status, page.path[:8]) == (302, "/orders/"), page.text
+    neighbours.heal()
+    eventually(lambda: own.orders() == {"PAID": 1}, 20, str(own.orders()))
+    assert len(neighbours.charges) == 1
+    own.audit()

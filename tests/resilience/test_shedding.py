@@ -36,7 +36,14 @@ def test_the_less_important_are_refused_first():
         20,
     ]
     assert shedder.in_flight == 0
-    assert [shedder.shed[priority].value for priority in Priority] == [0, 1, 1, 1]
+    assert [shedder.shed[priority].value for priority in Priority] == [0, 0, 1, 1, 1]
+
+
+def test_people_on_duty_get_in_beyond_the_limit_but_not_without_one():
+    shedder = LoadShedder(SheddingPolicy(limit=2, duty_extra=1))
+    with shedder.place(Priority.PAYING), shedder.place(Priority.PAYING):
+        assert full(shedder, Priority.DUTY) == 3
+        assert full(shedder, Priority.PAYING) == 2
 
 
 def test_probes_are_exempt_from_every_limit():

@@ -1,0 +1,79 @@
+"""The database when it does not answer: how long it is waited for, and what is known of what it was told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+from psycopg_pool import PoolTimeout
+
+from resilience.deadline import current_deadline
+
+STORAGE_FAILURES = (OperationalError, InterfaceError, PoolTimeout)
+"""What the ORM raises when the database, not our code, is at fault (a read-only one apart)."""
+_GRACE_SECONDS = 1.0
+_SHORT_GRACE_SECONDS = 0.1
+_REMEMBERED_SECONDS = 5.0
+
+
+class _ThisThread(threading.local):
+    writes = 0
+
+
+_this_thread = _ThisThread()
+
+
+def possible_writes() -> int:
+    """How often this thread has told the database to keep something. It was not necessarily heard."""
+    return _this_thread.writes
+
+
+class PatientConnection(psycopg.Connection[Any]):
+    """Waits for an answer as long as a server that is alive could take, not for ever as libpq does.
+
+    Such a server ends a statement by itself (`statement_timeout`, see config.deadlines), so what comes later than
+    that comes from one that hangs, or never: the connection is closed. Without a deadline there is no bound.
+    """
+
+    _hung_at = float("-inf")
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """psycopg's hook, around every exchange. Raises psycopg.OperationalError."""
+        patience = self._patience() if timeout is None else timeout
+        end = None if patience is None else time.monotonic() + patience
+        try:
+            return super().wait(gen, interval, patience)
+        except psycopg.OperationalError:
+            if end is not None and time.monotonic() >= end:
+                self.pgconn.finish()
+                PatientConnection._hung_at = time.monotonic()
+            if self.closed and self.autocommit:
+                _this_thread.writes += 1
+            raise
+
+    def commit(self) -> None:
+        """Raises psycopg.OperationalError; then nobody knows."""
+        _this_thread.writes += 1
+        super().commit()
+
+    @classmethod
+    def _patience(cls) -> float | None:
+        deadline = current_deadline()
+        if deadline is None:
+            return None
+        # One that was just seen hanging is not waited for anew by each of the pool's connections.
+        hangs = time.monotonic() - cls._hung_at < _REMEMBERED_SECONDS
+        grace = _SHORT_GRACE_SECONDS if hangs else _GRACE_SECONDS
+        # A statement may take what was left when it was bounded, at most twice what is left now, or the own work's.
+        return max(settings.HOLDFAST.own_work_ms / 1000, 2 * deadline.remaining()) + grace
+
+
+def is_storage_failure(error: BaseException) -> bool:
+    """Whether the database, not our code, is at fault."""
+    if isinstance(error, STORAGE_FAILURES):
+        return True
+    return isinstance(error.__cause__, psycopg.errors.ReadOnlySqlTransaction)
