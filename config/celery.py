@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from django.conf import settings
 from config import exposition
 from config.checks import insist
 from config.deadlines import DeadlineTask
+from config.environment import ConfigurationError
 from config.watchdog import BeatLook, Turns, Watchdog, WorkerLook
 from config.worker_end import leave_when_done
 
@@ -57,7 +59,10 @@ def _every(seconds: float, task: str, *args: str, queue: str = DEFAULT) -> dict[
 
 
 def _configure() -> None:
-    tick = settings.HOLDFAST.tick_seconds
+    try:
+        tick = settings.HOLDFAST.tick_seconds
+    except ConfigurationError as error:
+        sys.exit(str(error))
     app.conf.update(
         broker_url=settings.BROKER_URL,
         broker_transport_options=PUBLISHER_OPTIONS,
@@ -100,7 +105,11 @@ def _keep_the_log_of_the_settings(**kwargs: Any) -> None:
 def _worker_waits_for_its_broker(sender: str = "", conf: Any = None, **kwargs: Any) -> None:
     insist()
     exposition.prepare(settings.HOLDFAST_HOME, settings.METRICS_PORT)
-    _watch(sender.partition("@")[0], WorkerLook(settings.BROKER_URL), lambda: leave_when_done(1))
+    _watch(
+        sender.partition("@")[0],
+        WorkerLook(settings.BROKER_URL, settings.HOLDFAST.task_seconds),
+        lambda: leave_when_done(1),
+    )
     conf.broker_transport_options = {
         "visibility_timeout": settings.HOLDFAST.broker_visibility_seconds,
         "socket_connect_timeout": 2,

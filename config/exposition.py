@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +23,17 @@ _LIVE = re.compile(r"gauge_live\w+_(\d+)\.db")
 
 
 def prepare(home: Path, port: int) -> None:
-    """Names the directory, emptied of what an earlier run left. Call before the fork and before any metric is made."""
-    if port:
+    """Names this family's directory and removes those of families that are gone. Call before the fork and before any
+    metric is made; a second call (gunicorn reads its configuration again on SIGHUP) changes nothing.
+    """
+    folder = home / "metrics" / f"{socket.gethostname()}-{port}-{os.getpid()}"
+    if port and os.environ.get(_VARIABLE) != str(folder):
         if "prometheus_client" in sys.modules:
             raise RuntimeError("prometheus_client was imported too early: it would see one process only")
-        folder = home / "metrics" / str(port)
-        shutil.rmtree(folder, ignore_errors=True)
+        for old in folder.parent.glob(f"{socket.gethostname()}-*"):
+            pid = old.name.rpartition("-")[2]
+            if old == folder or not os.path.exists(f"/proc/{pid}"):
+                shutil.rmtree(old, ignore_errors=True)
         folder.mkdir(parents=True)
         os.environ[_VARIABLE] = str(folder)
 

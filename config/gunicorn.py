@@ -40,6 +40,9 @@ SILENCE_SECONDS = 5
 PAGE_BYTES = 200_000
 backlog = settings.HOLDFAST.web_backlog
 accesslog = None
+# gunicorn's own lines look like ours.
+_OWN_LINES = {"gunicorn.error": {"level": "INFO", "handlers": ["console"], "propagate": False}}
+logconfig_dict = {**settings.LOGGING, "loggers": _OWN_LINES}
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
 
 
@@ -59,6 +62,7 @@ def post_fork(arbiter: Any, worker: Any) -> None:
 
 def when_ready(arbiter: Any) -> None:
     """The master has its signal handlers: ours takes SIGTERM."""
+    arbiter.log.info("serving at http://%s", bind)  # gunicorn names no address with reuse_port
     exposition.serve(settings.METRICS_HOST, settings.METRICS_PORT)
     MasterDrain(arbiter, settings.HOLDFAST.drain_seconds).install()
 

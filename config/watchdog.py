@@ -18,7 +18,7 @@ import redis
 from celery import bootsteps
 from celery.worker import state
 
-from config.alive import FOLDER
+from config.alive import file_of
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
@@ -35,7 +35,7 @@ class Watchdog(threading.Thread):
         self, home: Path, name: str, look: Callable[[], str | None], patience: float, end: Callable[[], None]
     ) -> None:
         super().__init__(name="watchdog", daemon=True)
-        self._file = home / FOLDER / name
+        self._file = file_of(home, name)
         self._look = look
         self._patience = patience
         self._end = end
@@ -77,13 +77,15 @@ class Turns(bootsteps.StartStopStep):
 
 
 class WorkerLook:
-    """What is wrong with this worker. For one thread."""
+    """What is wrong with this worker. For one thread. `task_seconds`: no task is let run longer."""
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, task_seconds: float) -> None:
         self._client = redis.Redis.from_url(
             broker, socket_timeout=_ASK_SECONDS, socket_connect_timeout=_ASK_SECONDS, retry=None
         )
+        self._task_seconds = task_seconds
         self._taken = 0
+        self._took_at = time.monotonic()
 
     def __call__(self) -> str | None:
         if time.monotonic() - Turns.turned_at > _LATE_SECONDS:
@@ -92,10 +94,14 @@ class WorkerLook:
             waiting = sum(int(self._client.llen(queue)) for queue in Turns.queues)
         except (redis.RedisError, OSError):
             return "the broker does not answer"
-        taken = sum(state.total_count.values())
-        idle = taken == self._taken and not (state.active_requests or state.reserved_requests)
-        self._taken = taken
-        return "messages wait and none is taken" if waiting and idle else None
+        taken, now = sum(state.total_count.values()), time.monotonic()
+        if taken != self._taken or not waiting:
+            self._taken, self._took_at = taken, now
+            return None
+        # While it is busy it may take none, but not for longer than a task may last: then its children stand still.
+        busy = state.active_requests or state.reserved_requests
+        late = now - self._took_at > self._task_seconds + _LATE_SECONDS
+        return None if busy and not late else "messages wait and none is taken"
 
 
 class BeatLook:

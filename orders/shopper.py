@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
@@ -14,6 +16,7 @@ from orders.queries import CartView, CurrencyOffer
 from resilience.deadline import Deadline, current_deadline
 
 CART_COOKIE = "holdfast_cart"
+_WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d+)?|(\d+(?:\.\d+){3}):\d+")
 _SIXTY_DAYS = 60 * 24 * 3600
 
 
@@ -27,7 +30,8 @@ def address_of(request: HttpRequest) -> str:
     passed = request.headers.get("X-Forwarded-For", "").split(",")
     count = settings.PROXY_COUNT
     if count and len(passed) >= count and (address := passed[-count].strip()):
-        return address[:64]
+        named = _WITH_PORT.fullmatch(address)  # as some proxies write it; each connection has another
+        return (named[1] or named[2] if named else address)[:64]
     return str(request.META.get("REMOTE_ADDR", ""))
 
 

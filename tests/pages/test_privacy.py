@@ -121,6 +121,18 @@ def test_an_address_is_what_our_own_proxy_says_and_nothing_else(
     assert (Shopper(headers=headers).get("/orders/x/").status == 429) is limited
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("198.51.100.7:1000", "198.51.100.7:2000"), ("[2001:db8::7]:1000", "2001:db8::7")]
+)
+def test_an_address_is_the_same_from_whichever_port_it_comes(
+    world: World, settings: Any, first: str, second: str
+) -> None:
+    settings.PROXY_COUNT = 1
+    for _ in range(80):
+        Shopper(headers={"X-Forwarded-For": first}).get("/orders/x/")
+    assert Shopper(headers={"X-Forwarded-For": second}).get("/orders/x/").status == 429
+
+
 def test_the_key_to_an_order_is_in_no_log_line(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     shopper = Shopper()

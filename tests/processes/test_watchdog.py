@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import redis
 
+from config import alive
 from tests.neighbours import REFUSE, Neighbourhood
 from tests.processes.harness import ROOT, Browser, Stack, eventually
 
@@ -50,6 +54,43 @@ def test_a_worker_or_beat_that_can_do_nothing_looks_ill_and_ends_to_be_replaced(
     assert codes == {"worker": 1, "beat": 1}
     eventually(lambda: not any(well(stack, process) for process in FILES), 5)
     stack.valkey.resume()
+
+
+def test_a_worker_whose_children_stand_still_looks_ill_and_ends_to_be_replaced(stack: Stack) -> None:
+    stack.environment.update(LOST, TASK_SECONDS="3")
+    stack.start("worker", stack.command("worker"))
+    stack.start("beat", stack.command("beat"))
+    eventually(lambda: well(stack, "worker"), 20, stack.log("worker"))
+    children = stack.children("worker")
+    for child in children:
+        os.kill(child, signal.SIGSTOP)
+    try:
+        eventually(lambda: not well(stack, "worker"), 30, "nothing is taken, and it looks well")
+        assert stack.processes["worker"].wait(40) == 1, stack.log("worker")
+    finally:
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
+def test_two_of_a_kind_that_share_a_folder_say_nothing_of_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "alive").mkdir()
+    for host, is_well in (("one", True), ("other", False)):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        if is_well:
+            alive.file_of(tmp_path, "worker").touch()
+        assert (alive.seconds_since(tmp_path, "worker") < 10) is is_well
+
+
+def test_each_process_names_what_is_missing_in_one_line(stack: Stack) -> None:
+    for process in ("web", "worker", "beat"):
+        stack.start(process, stack.command(process), SECRET_KEY="", HOLDFAST_ENV="production", PORT="0")
+        assert stack.processes[process].wait(30) != 0
+        said = stack.log(process).strip().splitlines()
+        assert len(said) == 1, said
+        assert "SECRET_KEY is not set" in said[0]
 
 
 def _stop_listening(stack: Stack, queue: str) -> None:
