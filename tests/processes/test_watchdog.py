@@ -18,7 +18,7 @@ from tests.neighbours import REFUSE, Neighbourhood
 from tests.processes.harness import ROOT, Browser, Stack, eventually
 
 pytestmark = pytest.mark.process
-LOST = {"BROKER_LOST_SECONDS": "2"}
+LOST = {"BROKER_LOST_SECONDS": "2", "GRACE_SECONDS": "2"}
 FILES = {"worker": "worker", "money-worker": "money", "beat": "beat"}
 
 
