@@ -41,6 +41,34 @@ def numbers_add_up(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
+@register("holdfast", deploy=True)
+def fit_for_strangers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """What a trial may do without, and a shop on the Internet may not: `check --deploy`."""
+    found = (
+        (
+            not settings.EMAIL_HOST,
+            "W004",
+            "EMAIL_HOST is not set: mails are written to a folder and reach nobody.",
+        ),
+        (
+            not settings.SITE_URL.startswith("https://"),
+            "W005",
+            f"SITE_URL ({settings.SITE_URL}) is where the links in mails lead; https://your.shop would do.",
+        ),
+        (
+            "*" in settings.ALLOWED_HOSTS,
+            "W006",
+            "ALLOWED_HOSTS is *: anybody's name would be taken for the shop's.",
+        ),
+        (
+            not settings.HOLDFAST.payment.url.startswith("https://"),
+            "W007",
+            "PAYMENT_URL is not https: the key would travel in the open.",
+        ),
+    )
+    return [Warning(text, id=f"holdfast.{number}") for wrong, number, text in found if wrong]
+
+
 def insist() -> None:
     """For processes that Django does not check by itself: ends them with the sentences of all errors."""
     try:

@@ -23,7 +23,11 @@ except ConfigurationError as error:
 
 exposition.prepare(settings.HOLDFAST_HOME, settings.METRICS_PORT)
 
-bind = f"{os.environ.get('HOST', '127.0.0.1')}:{os.environ.get('PORT', '8000')}"
+_env = Reader(os.environ)
+_port = _env.integer("PORT", 8000, high=65_535)
+if _env.problems:
+    sys.exit("Holdfast cannot start. " + " ".join(_env.problems))
+bind = f"{os.environ.get('HOST', '127.0.0.1')}:{_port}"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
 worker_class = "config.web_worker.PatientWorker"
 # As many as may be in work, and some that only answer probes and say "later" to the rest.

@@ -64,6 +64,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "EMAIL_PORT": "its port",
         "EMAIL_HOST_USER": "its user",
         "EMAIL_HOST_PASSWORD": "its password",
+        "EMAIL_USE_TLS": "1: STARTTLS, usually at port 587",
+        "EMAIL_USE_SSL": "1: TLS from the first byte, usually at port 465",
         "DEFAULT_FROM_EMAIL": "who the shop's mail is from",
         "METRICS_PORT": "where Prometheus reads this process; 0: nowhere",
         "METRICS_HOST": "the address of that port",

@@ -193,6 +193,10 @@ EMAIL_BACKEND = (
 )
 EMAIL_FILE_PATH = HOLDFAST_HOME / "mail"
 EMAIL_PORT = _env.integer("EMAIL_PORT", 25)
+EMAIL_USE_TLS = _env.integer("EMAIL_USE_TLS", 0, high=1) == 1
+EMAIL_USE_SSL = _env.integer("EMAIL_USE_SSL", 0, high=1) == 1
+if EMAIL_USE_TLS and EMAIL_USE_SSL:
+    _env.problems.append("EMAIL_USE_TLS and EMAIL_USE_SSL exclude each other; one of them would do.")
 EMAIL_HOST_USER = _env.text("EMAIL_HOST_USER", "")
 EMAIL_HOST_PASSWORD = _env.text("EMAIL_HOST_PASSWORD", "")
 EMAIL_TIMEOUT = 5

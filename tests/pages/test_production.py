@@ -28,6 +28,7 @@ GOOD = {
     "CATALOG_URL": "https://catalog.example",
     "RATES_URL": "https://rates.example",
 }
+ADVISED = {"SITE_URL": "https://shop.example", "EMAIL_HOST": "mail.example"}
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -44,9 +45,31 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_deployment_checks_have_nothing_to_say() -> None:
-    done = run(sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING", **GOOD)
+    done = run(sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING", **GOOD, **ADVISED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no issues" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "wrong", "said"),
+    [
+        ("W004", {"EMAIL_HOST": ""}, "reach nobody"),
+        ("W005", {"SITE_URL": "http://shop.example"}, "http://shop.example"),
+        ("W006", {"ALLOWED_HOSTS": "*"}, "anybody's name"),
+        ("W007", {"PAYMENT_URL": "http://pay.example"}, "in the open"),
+    ],
+)
+def test_what_a_shop_for_strangers_may_not_do_without_is_named(
+    number: str, wrong: dict[str, str], said: str
+) -> None:
+    done = run(sys.executable, "manage.py", "check", "--deploy", **{**GOOD, **ADVISED, **wrong})
+    assert f"holdfast.{number}) " in done.stderr, done.stderr
+    assert said in done.stderr
+
+
+def test_two_ways_to_protect_mail_exclude_each_other() -> None:
+    done = run(sys.executable, "manage.py", "check", **GOOD, EMAIL_USE_TLS="1", EMAIL_USE_SSL="1")
+    assert "EMAIL_USE_TLS and EMAIL_USE_SSL exclude each other" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["manage.py check", "gunicorn -c config/gunicorn.py config.wsgi"])
