@@ -28,7 +28,7 @@ _this_thread = _ThisThread()
 
 
 def possible_writes() -> int:
-    """How often this thread has told the database to keep something. It was not necessarily heard."""
+    """How often this thread has had, or may have had, the database keep something."""
     return _this_thread.writes
 
 
@@ -56,9 +56,13 @@ class PatientConnection(psycopg.Connection[Any]):
             raise
 
     def commit(self) -> None:
-        """Raises psycopg.OperationalError; then nobody knows."""
+        """Raises psycopg.Error. When the connection was lost over it, nobody knows what became of it."""
+        try:
+            super().commit()
+        except psycopg.Error:
+            _this_thread.writes += self.closed
+            raise
         _this_thread.writes += 1
-        super().commit()
 
     @classmethod
     def _patience(cls) -> float | None:

@@ -79,11 +79,14 @@ def test_figures_of_all_processes_add_up_and_neither_a_death_nor_an_outage_is_hi
     assert missing == set()
 
 
-def test_a_server_told_to_read_its_settings_again_goes_on_serving_and_keeps_its_figures(stack: Stack) -> None:
+def test_figures_survive_a_reload_and_a_worker_started_with_the_same_port(stack: Stack) -> None:
     port = free_port()
-    base = stack.web(WEB_WORKERS="2", METRICS_PORT=str(port))
+    base = stack.web(WEB_WORKERS="2", METRICS_PORT=str(port), DRAIN_SECONDS="0")
     assert Browser(base).buy().status == 302
     eventually(lambda: total(port, "holdfast_checkouts_total") == 1, 30)
+    stack.start("worker", stack.command("worker"), METRICS_PORT=str(port))
+    eventually(lambda: "no metrics are served" in stack.log("worker"), 30)
+    assert total(port, "holdfast_checkouts_total") == 1
     before = set(stack.children("web"))
     os.kill(stack.processes["web"].pid, signal.SIGHUP)
     eventually(lambda: len(fresh := set(stack.children("web"))) == 2 and not fresh & before, 20)
@@ -91,13 +94,3 @@ def test_a_server_told_to_read_its_settings_again_goes_on_serving_and_keeps_its_
     eventually(lambda: total(port, "holdfast_checkouts_total") == 2, 30)
     stack.processes["web"].terminate()
     assert stack.processes["web"].wait(30) == 0
-
-
-def test_a_worker_started_with_the_port_of_another_takes_none_of_its_figures(stack: Stack) -> None:
-    port = free_port()
-    base = stack.web(METRICS_PORT=str(port))
-    assert Browser(base).buy().status == 302
-    eventually(lambda: total(port, "holdfast_checkouts_total") == 1, 30)
-    stack.start("worker", stack.command("worker"), METRICS_PORT=str(port))
-    eventually(lambda: "no metrics are served" in stack.log("worker"), 30)
-    assert total(port, "holdfast_checkouts_total") == 1

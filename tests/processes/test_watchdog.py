@@ -57,7 +57,7 @@ def test_a_worker_or_beat_that_can_do_nothing_looks_ill_and_ends_to_be_replaced(
 
 
 def test_a_worker_whose_children_stand_still_looks_ill_and_ends_to_be_replaced(stack: Stack) -> None:
-    stack.environment.update(LOST, TASK_SECONDS="3")
+    stack.environment.update(LOST, TASK_SECONDS="1")
     stack.start("worker", stack.command("worker"))
     stack.start("beat", stack.command("beat"))
     eventually(lambda: well(stack, "worker"), 20, stack.log("worker"))
