@@ -280,14 +280,14 @@ def test_a_hung_database_is_given_up_in_seconds_and_takes_no_order_from_its_shop
     own: Stack, neighbours: Neighbourhood
 ) -> None:
     assert own.postgres is not None
-    base = own.web(CHECKOUT_BUDGET_MS="2000", INLINE_LEASE_SECONDS="4")
+    base = own.web(CHECKOUT_BUDGET_MS="1500", INLINE_LEASE_SECONDS="4")
     own.workers()
     charged, early = Browser(base), Browser(base)
     forms = []
     for shopper in (charged, early):
         shopper.put_in_basket()
         forms.append(shopper.checkout_form())
-    neighbours.fault(neighbours.gateway, {"match": {"method": "POST"}, "effect": {"latency_ms": 600}})
+    neighbours.fault(neighbours.gateway, {"match": {"method": "POST"}, "effect": {"latency_ms": 400}})
     before = len(neighbours.money_calls)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(charged.submit, forms[0])

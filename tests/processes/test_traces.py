@@ -142,11 +142,16 @@ def test_a_collector_in_trouble_slows_neither_a_checkout_nor_the_end_of_a_server
         if trouble == "hangs":
             listener.listen(64)  # connections are made, nobody ever answers
         endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        times: dict[str, list[float]] = {}
-        for name, environment in {"off": {}, "on": {ENDPOINT: endpoint}}.items():
-            base = stack.web(name, DRAIN_SECONDS="0", **environment)
+        times: dict[str, list[float]] = {"off": [], "on": []}
+        bases = {
+            name: stack.web(name, DRAIN_SECONDS="0", **environment)
+            for name, environment in {"off": {}, "on": {ENDPOINT: endpoint}}.items()
+        }
+        for base in bases.values():
             Browser(base).buy()
-            times[name] = [_checkout(base) for _ in range(15)]
+        for _ in range(15):  # by turns, so that whatever else the machine does is done to both
+            for name, base in bases.items():
+                times[name].append(_checkout(base))
         assert max(times["on"]) < BUDGET_SECONDS + MARGIN_SECONDS, times
         assert statistics.median(times["on"]) < statistics.median(times["off"]) + 0.03, times
         ends = {name: _end(stack, name) for name in times}
