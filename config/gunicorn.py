@@ -18,17 +18,17 @@ os.environ.setdefault("DATABASE_POOL_MIN", str(Reader(os.environ).integer("WEB_T
 try:
     # All that is wrong with the environment is said once, by the master, before any worker is started.
     from config import settings
+
+    _env = Reader(os.environ)
+    _port = _env.integer("PORT", 8000, high=65_535)
+    _env.finish()
 except ConfigurationError as error:
     sys.exit(str(error))
 
 exposition.prepare(settings.HOLDFAST_HOME, settings.METRICS_PORT)
 
-_env = Reader(os.environ)
-_port = _env.integer("PORT", 8000, high=65_535)
-if _env.problems:
-    sys.exit("Holdfast cannot start. " + " ".join(_env.problems))
 bind = f"{os.environ.get('HOST', '127.0.0.1')}:{_port}"
-workers = int(os.environ.get("WEB_WORKERS", "2"))
+workers = settings.HOLDFAST.web_workers
 worker_class = "config.web_worker.PatientWorker"
 # As many as may be in work, and some that only answer probes and say "later" to the rest.
 threads = settings.HOLDFAST.web_threads + settings.HOLDFAST.spare_threads

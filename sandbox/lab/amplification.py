@@ -115,7 +115,7 @@ def _rows(word: str, run_: _Run, requests: int) -> Iterator[Row]:
     for name in _NAMES:
         worked, vain = run_.work[name], run_.in_vain[name]
         best = word == "handed on" and name == "third"
-        few = worked // 5  # of forty, on a busy machine; kept to oneself it is half
+        few = worked // 20
         yield Row(
             f"{word}: worked by the {name} service, of these for nobody",
             "",
