@@ -8,18 +8,19 @@ answers a second as a share of capacity. The crowd runs on the same machine and 
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
+import re
+import selectors
+import socket
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from sandbox.control import Control
@@ -44,6 +45,7 @@ SETTINGS = {
 }
 PAGES = {"/checkout/": int(0.9 * THREADS), "/": int(0.75 * THREADS)}
 """Page: how many of it may be in work."""
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -68,82 +70,86 @@ class Heard:
     def __init__(self) -> None:
         self.took: dict[int, list[float]] = {200: [], 503: []}
         self.seen: Counter[int] = Counter()
-        self._lock = threading.Lock()
 
     def note(self, status: int, seconds: float) -> None:
-        with self._lock:
-            self.seen[status] += 1
-            self.took.setdefault(status, []).append(seconds)
+        self.seen[status] += 1
+        self.took.setdefault(status, []).append(seconds)
 
     @property
     def good(self) -> int:
         return sum(seconds <= GOOD_SECONDS for seconds in self.took[200])
 
 
-def ask(connection: http.client.HTTPConnection, page: str, cookie: str, heard: Heard, due: float) -> None:
-    """One request; the time counts from `due`, a reading of the monotonic clock."""
-    try:
-        connection.request("GET", page, headers={"Cookie": cookie})
-        answer = connection.getresponse()
-        answer.read()
-        heard.note(answer.status, time.monotonic() - due)
-    except (OSError, http.client.HTTPException):
-        connection.close()
-        heard.note(0, time.monotonic() - due)
+class Crowd:
+    """Kept connections to one page, in one thread: a crowd must not be what the server's processor is busy with."""
 
+    def __init__(self, base: str, page: str, cookie: str, connections: int) -> None:
+        parts = urlsplit(base)
+        self._address = (parts.hostname or "", parts.port or 80)
+        self._request = f"GET {page} HTTP/1.1\r\nHost: {parts.netloc}\r\nCookie: {cookie}\r\n\r\n".encode()
+        self._poll = selectors.DefaultSelector()
+        self._asked: dict[socket.socket, tuple[float, bytearray]] = {}
+        self._idle: deque[socket.socket] = deque()
+        self.heard = Heard()
+        for _ in range(connections):
+            self._connect()
 
-def connect(base: str) -> http.client.HTTPConnection:
-    parts = urlsplit(base)
-    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
-
-
-def capacity(base: str, page: str, cookie: str, places: int) -> float:
-    """Full answers a second to `places` clients that ask again at once."""
-    heard, end = Heard(), time.monotonic() + SECONDS
-
-    def client() -> None:
-        connection = connect(base)
-        while time.monotonic() < end:
-            ask(connection, page, cookie, heard, time.monotonic())
-        connection.close()
-
-    clients = [threading.Thread(target=client) for _ in range(places)]
-    for one in clients:
-        one.start()
-    for one in clients:
-        one.join()
-    return heard.good / SECONDS
-
-
-def overload(base: str, page: str, cookie: str, pace: float) -> Heard:
-    """`pace` requests a second for `SECONDS` over `CONNECTIONS` kept ones; late when all of them are busy."""
-    heard, began = Heard(), time.monotonic()
-    numbers = iter(range(int(pace * SECONDS)))
-    lock = threading.Lock()
-
-    def client() -> None:
-        connection = connect(base)
+    def run(self, seconds: float, pace: float | None = None) -> Heard:
+        """`pace` requests a second, late when all connections are busy; without one, all ask again at once."""
+        began, asked = time.monotonic(), 0
         while True:
-            with lock:
-                number = next(numbers, None)
-            if number is None:
+            now = time.monotonic()
+            due = began + asked / pace if pace else now
+            over = due >= began + seconds
+            if over and not self._asked:
                 break
-            due = began + number / pace
-            time.sleep(max(0.0, due - time.monotonic()))
-            ask(connection, page, cookie, heard, due)
-        connection.close()
+            if not over and due <= now and self._idle:
+                self._ask(due)
+                asked += 1
+            else:
+                self._listen(max(0.0, due - now) if self._idle and not over else 1.0)
+        for connection in self._idle:
+            connection.close()
+        self._poll.close()
+        return self.heard
 
-    clients = [threading.Thread(target=client) for _ in range(CONNECTIONS)]
-    for one in clients:
-        one.start()
-    for one in clients:
-        one.join()
-    return heard
+    def _connect(self) -> None:
+        connection = socket.create_connection(self._address, timeout=10)
+        self._poll.register(connection, selectors.EVENT_READ)
+        self._idle.append(connection)
+
+    def _ask(self, due: float) -> None:
+        connection = self._idle.popleft()
+        self._asked[connection] = due, bytearray()
+        connection.sendall(self._request)
+
+    def _listen(self, seconds: float) -> None:
+        for key, _ in self._poll.select(seconds):
+            connection = cast("socket.socket", key.fileobj)
+            due, answer = self._asked.get(connection, (0.0, bytearray()))
+            part = connection.recv(262_144)
+            answer += part
+            if part and not _is_whole(answer):
+                continue
+            self._asked.pop(connection, None)
+            self.heard.note(int(answer[9:12]) if part else 0, time.monotonic() - due)
+            if part:
+                self._idle.append(connection)
+            else:
+                self._poll.unregister(connection)
+                connection.close()
+                self._connect()
+
+
+def _is_whole(answer: bytearray) -> bool:
+    end = answer.find(b"\r\n\r\n")
+    length = _LENGTH.search(answer, 0, end + 2) if end > 0 else None
+    return length is not None and len(answer) >= end + 4 + int(length[1])
 
 
 def row(base: str, page: str, cookie: str, full: float, times: int) -> Row:
     begun = time.monotonic()
-    heard = overload(base, page, cookie, full * times)
+    heard = Crowd(base, page, cookie, CONNECTIONS).run(SECONDS, full * times)
     seconds = time.monotonic() - begun
     refused = sorted(heard.took[503]) or [0.0]
     return Row(
@@ -172,7 +178,10 @@ def measure() -> dict[str, Any]:
             person.fill_basket("ROPE-12")
             cookie = "; ".join(f"{name}={value}" for name, value in person.cookies().items())
             Control(demo.env["CATALOG_CONTROL_URL"]).set_faults({"effect": {"latency_ms": CATALOG_MS}})
-            full = {page: capacity(demo.url, page, cookie, places) for page, places in PAGES.items()}
+            full = {
+                page: Crowd(demo.url, page, cookie, places).run(SECONDS).good / SECONDS
+                for page, places in PAGES.items()
+            }
             rows = [row(demo.url, page, cookie, full[page], times) for page in PAGES for times in TIMES]
         finally:
             demo.stop()

@@ -38,6 +38,18 @@ _PRIORITIES = (
     (("/checkout/", "/cart/"), Priority.CHECKOUT),
 )
 _SECONDS_BETWEEN_LINES = 10.0
+_STATUS = "503 Service Unavailable"
+_PLAIN = re.compile(rb"(GET|HEAD) (/[^\s%?#]*)(?:\?[^\s#]*)? HTTP/1\.1\r\n")
+_NOT_PLAIN = re.compile(
+    rb"\r\n(?:(?:content-length|transfer-encoding|expect|upgrade)[ \t]*:|connection:[^\r\n]*(?:close|upgrade))",
+    re.IGNORECASE,
+)
+_FIELD = re.compile(rb"\r\n(accept-language|cookie|x-request-id):[ \t]*([^\r\n]*)", re.IGNORECASE)
+_FIELDS = {
+    b"accept-language": "HTTP_ACCEPT_LANGUAGE",
+    b"cookie": "HTTP_COOKIE",
+    b"x-request-id": "HTTP_X_REQUEST_ID",
+}
 _CHOSEN = re.compile(r"\bdjango_language=([A-Za-z-]{2,20})")  # Django's own name of that cookie
 
 
@@ -83,9 +95,43 @@ class Door:
             with shedder().place(priority_of(environ.get("PATH_INFO", "")), queued):
                 return self._inside(environ, start_response)
         except Overloaded as refusal:
-            identity = identity_of(environ.get("HTTP_X_REQUEST_ID", ""))
-            self._tell(refusal, identity)
-            return _later(environ, start_response, refusal, identity)
+            headers, page = self._later(environ, refusal)
+            start_response(_STATUS, headers)
+            return [page]
+
+    def refuse_early(self, head: bytes, coming: int) -> bytes | None:
+        """The whole answer to a request that there is no place for, from the loop that read it.
+
+        None is "give it a thread": there may be a place, or it is none that can be judged at a glance. `coming`: how
+        many have been given one and are not here yet.
+        """
+        plain = _PLAIN.match(head)
+        if plain is None or _NOT_PLAIN.search(head):
+            return None
+        method, path = plain[1].decode(), plain[2].decode("latin-1")
+        try:
+            shedder().ask_ahead(priority_of(path), coming)
+        except Overloaded as refusal:
+            fields = {_FIELDS[name.lower()]: value.decode("latin-1") for name, value in _FIELD.findall(head)}
+            headers, page = self._later({"REQUEST_METHOD": method, **fields}, refusal)
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+            return f"HTTP/1.1 {_STATUS}\r\n{lines}Connection: keep-alive\r\n\r\n".encode("latin-1") + page
+        return None
+
+    def _later(self, environ: WSGIEnvironment, refusal: Overloaded) -> tuple[list[tuple[str, str]], bytes]:
+        identity = identity_of(environ.get("HTTP_X_REQUEST_ID", ""))
+        self._tell(refusal, identity)
+        method = environ["REQUEST_METHOD"]
+        if exposition.wanted():
+            from config import metrics
+
+            metrics.REQUESTS.labels("none", method if method in METHODS else "other", "503").inc()
+        chosen = _CHOSEN.search(environ.get("HTTP_COOKIE", ""))
+        language = _language(chosen[1] if chosen else "", environ.get("HTTP_ACCEPT_LANGUAGE", "")[:200])
+        headers, page = _refusal(language)
+        retry_after = str(max(1, round(refusal.retry_after or 1)))
+        own = [("Retry-After", retry_after), ("X-Request-ID", identity)]
+        return [*headers, *own], b"" if method == "HEAD" else page
 
     def _tell(self, refusal: Overloaded, identity: str) -> None:
         """One line every ten seconds: an overload is no time to write a line for each refusal."""
@@ -97,24 +143,6 @@ class Door:
         shed = {priority.name: counter.value for priority, counter in shedder().shed.items() if counter.value}
         told = {"reason": refusal.reason, "shed_so_far": shed, "request_id": identity}
         logger.warning("shedding load", extra=told)
-
-
-def _later(
-    environ: WSGIEnvironment, start_response: StartResponse, refusal: Overloaded, identity: str
-) -> Iterable[bytes]:
-    method = environ["REQUEST_METHOD"]
-    if exposition.wanted():
-        from config import metrics
-
-        metrics.REQUESTS.labels("none", method if method in METHODS else "other", "503").inc()
-    chosen = _CHOSEN.search(environ.get("HTTP_COOKIE", ""))
-    headers, page = _refusal(
-        _language(chosen[1] if chosen else "", environ.get("HTTP_ACCEPT_LANGUAGE", "")[:200])
-    )
-    retry_after = str(max(1, round(refusal.retry_after or 1)))
-    own = [("Retry-After", retry_after), ("X-Request-ID", identity)]
-    start_response("503 Service Unavailable", [*headers, *own])
-    return [] if method == "HEAD" else [page]
 
 
 @lru_cache(maxsize=256)

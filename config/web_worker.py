@@ -20,6 +20,8 @@ from django.conf import settings
 from gunicorn.http import get_parser
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn, ThreadWorker
 
+from resilience.stopping import FAMILY, Stage
+
 REQUEST_SECONDS = 10.0
 """From a request's first byte to its last."""
 LINGER_SECONDS = 2.0
@@ -55,6 +57,7 @@ class Connection(TConn):  # type: ignore[misc]
         self.worker = worker
         self.received = bytearray()
         self.invited = False  # to send the body
+        self.heard: Callable[[Connection], object] = worker.linger
         self.late: Callable[[Connection], None] = worker.linger
         self.parser = get_parser(worker.cfg, self.sock, self.client)
         self.initialized = True
@@ -107,12 +110,13 @@ def body_length(head: bytes) -> int:
 
 
 class PatientWorker(ThreadWorker):  # type: ignore[misc]
-    """For plain HTTP/1: TLS ends at a proxy. All methods run in the main loop."""
+    """For plain HTTP/1: TLS ends at a proxy. Methods run in the main loop, unless they say otherwise."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._waiting: dict[Connection, None] = {}  # the one that has waited longest first
         self._expire_at = 0.0
+        self._coming: set[Connection] = set()  # have been given a thread, and are not yet known to the door
 
     def accept(self, listener: Any) -> None:
         """gunicorn's hook: somebody connects."""
@@ -175,11 +179,34 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         except OSError:
             self._end(connection)
         else:
-            self._forget(connection)
-            connection.parser.unreader.unread(bytes(connection.received))
-            connection.received.clear()
-            super().enqueue_req(connection)
+            self._decide(connection)
         return True
+
+    def _decide(self, connection: Connection) -> None:
+        """A thread, or an answer from here: what is refused for want of a place must cost the others nothing."""
+        request = bytes(connection.received)
+        serving = self.alive and FAMILY.now is Stage.SERVING
+        answer = self.wsgi.refuse_early(request, len(self._coming)) if serving else None
+        if answer is not None:
+            self._say(connection, answer, self._keep)
+            return
+        self._forget(connection)
+        connection.parser.unreader.unread(request)
+        connection.received.clear()
+        self._coming.add(connection)
+        super().enqueue_req(connection)
+
+    def handle(self, conn: Connection) -> Any:
+        """gunicorn's hook, in a thread: one request."""
+        try:
+            return super().handle(conn)
+        finally:
+            self._coming.discard(conn)
+
+    def handle_request(self, req: Any, conn: Connection) -> Any:
+        """gunicorn's hook, in a thread: it has been understood. The door counts it from here."""
+        self._coming.discard(conn)
+        return super().handle_request(req, conn)
 
     def _refuse(self, connection: Connection, status: int) -> None:
         text = f"{_REASONS[status]}\n"
@@ -187,12 +214,17 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
             f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: text/plain\r\n"
             f"Content-Length: {len(text)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{text}"
         )
+        self._say(connection, answer.encode(), self.linger)
+
+    def _say(self, connection: Connection, answer: bytes, then: Callable[[Connection], None]) -> None:
         try:
-            connection.sock.send(answer.encode())
+            whole = connection.sock.send(answer) == len(answer)
         except OSError:
-            self._end(connection)
-        else:
-            self.linger(connection)
+            whole = False
+        (then if whole else self._end)(connection)
+
+    def _keep(self, connection: Connection) -> None:
+        self._wait(connection, self.cfg.keepalive, self._begin, late=self._end)
 
     def _swallow(self, connection: Connection) -> None:
         try:
@@ -220,11 +252,15 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         late: Callable[[Connection], None],
     ) -> None:
         """Until it has something to say, at most `seconds`; a wait that it was in is over."""
-        self._forget(connection)
+        if connection in self._waiting:
+            del self._waiting[connection]  # to stand at the end again
+        else:
+            self.poller.register(
+                connection.sock, selectors.EVENT_READ, lambda _: connection.heard(connection)
+            )
         connection.timeout = time.monotonic() + seconds
-        connection.late = late
+        connection.heard, connection.late = heard, late
         self._waiting[connection] = None
-        self.poller.register(connection.sock, selectors.EVENT_READ, lambda _: heard(connection))
 
     def _forget(self, connection: Connection) -> None:
         if connection in self._waiting:

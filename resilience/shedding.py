@@ -71,6 +71,9 @@ class SheddingPolicy:
                 raise ValueError(f"{name} must be a finite number of seconds > 0, got {value}")
 
 
+_TEXTS = {"in_flight": "too many requests in work", "queue_time": "waited too long in the queue"}
+
+
 class LoadShedder:
     """The limit of one process. Thread-safe; a decision takes one lock for a few instructions."""
 
@@ -119,24 +122,33 @@ class LoadShedder:
             if self._gradient is not None:
                 self._gradient.observe(took, busy)
 
+    def ask_ahead(self, priority: Priority, coming: int) -> None:
+        """For a server that refuses before it gives a request a thread; `place` is asked all the same.
+
+        Raises Overloaded if there is no place behind `coming` others, which are on their way to theirs.
+        """
+        if priority is not Priority.PROBE and self._in_flight + coming >= self._allowed(priority):
+            raise self._refusal(priority, "in_flight")
+
     def _enter(self, priority: Priority, queued: float) -> None:
-        policy = self.policy
-        if queued > policy.queue_seconds and priority is not Priority.DUTY:
-            self.shed[priority].add()
-            raise Overloaded(
-                "waited too long in the queue", reason="queue_time", retry_after=policy.retry_after
-            )
-        # At least one, else a small limit would never let the lower priorities in at all.
-        allowed = max(1, int(self.limit * self._shares[priority]))
-        if priority is Priority.DUTY:
-            allowed += policy.duty_extra
+        if queued > self.policy.queue_seconds and priority is not Priority.DUTY:
+            raise self._refusal(priority, "queue_time")
+        allowed = self._allowed(priority)
         with self._lock:
             admitted = self._in_flight < allowed
             if admitted:
                 self._in_flight += 1
         if not admitted:
-            self.shed[priority].add()
-            raise Overloaded("too many requests in work", reason="in_flight", retry_after=policy.retry_after)
+            raise self._refusal(priority, "in_flight")
+
+    def _allowed(self, priority: Priority) -> int:
+        # At least one, else a small limit would never let the lower priorities in at all.
+        allowed = max(1, int(self.limit * self._shares[priority]))
+        return allowed + self.policy.duty_extra if priority is Priority.DUTY else allowed
+
+    def _refusal(self, priority: Priority, reason: str) -> Overloaded:
+        self.shed[priority].add()
+        return Overloaded(_TEXTS[reason], reason=reason, retry_after=self.policy.retry_after)
 
 
 _SAMPLE = 20  # requests per adjustment

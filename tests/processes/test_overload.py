@@ -138,6 +138,7 @@ def test_a_refusal_costs_less_than_a_tenth_of_a_second(stack: Stack, neighbours:
         answer = session.get(base + path, timeout=10)
         times.append(time.monotonic() - begun)
         assert answer.status_code == 503, path
+        assert "Server" not in answer.headers, "a thread was taken to say no"
         assert int(answer.headers["Retry-After"]) >= 1
         assert "Nothing was ordered" in answer.text
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
