@@ -91,6 +91,11 @@ class World:
     def _call(self, call: Any, at: float) -> Vector | float:
         if call.func.name == "time":
             return at
+        if call.func.name == "absent":
+            (selector,) = call.args
+            alike = (one for one in selector.matchers.matchers if one.op == parser.MatchOp.Equal)
+            labels = frozenset((one.name, one.value) for one in alike)
+            return {} if self.ask(selector, at) else {labels: 1.0}
         if call.func.name == "rate":
             (matrix,) = call.args
             seconds = matrix.range.total_seconds()
