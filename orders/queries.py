@@ -16,7 +16,7 @@ from orders.models import Cart, Order, ProductSnapshot, RateRecord
 from orders.pricing import Money, Rate, unit_price
 from orders.rates import RateLimits, freshness
 from orders.states import HOLDING, OrderStatus
-from orders.wording import Situation, situation
+from orders.wording import MONEY_CAME, Situation, situation
 from payments import dbtime
 from payments import queries as payments
 from payments.states import PaymentStatus
@@ -292,6 +292,10 @@ def order_page(order: Order) -> OrderPage:
             status,
             payment.status if payment else PaymentStatus.NEW,
             expired=any(event.kind == "expire" for event in events),
+            looked_into=status is not OrderStatus.PAID
+            and payment is not None
+            and payment.status in MONEY_CAME
+            and payments.has_open_check(order.number),
         ),
         lines=tuple(
             LineView(

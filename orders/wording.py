@@ -29,6 +29,7 @@ class Situation(StrEnum):
     EXPIRED = "expired"
     REFUNDING = "refunding"
     REFUNDED = "refunded"
+    RETURN_IN_DOUBT = "return-in-doubt"
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,14 @@ class Words:
     next: Text
 
 
-def situation(order: OrderStatus, payment: PaymentStatus, *, expired: bool) -> Situation:
-    """Every pair of states has exactly one situation."""
+MONEY_CAME = frozenset({PaymentStatus.SUCCEEDED, PaymentStatus.REFUNDED})
+
+
+def situation(order: OrderStatus, payment: PaymentStatus, *, expired: bool, looked_into: bool) -> Situation:
+    """Every pair of states has exactly one situation. `looked_into`: a person is asked about the money."""
     if order in {OrderStatus.CANCELLED, OrderStatus.DECLINED, OrderStatus.REFUNDED}:
+        if looked_into and payment in MONEY_CAME:
+            return Situation.RETURN_IN_DOUBT
         if payment == PaymentStatus.REFUNDED:
             return Situation.REFUNDED
         if payment == PaymentStatus.SUCCEEDED:
@@ -137,6 +143,15 @@ WORDS: dict[Situation, Words] = {
         _("The order has ended and your money has been returned in full."),
         "back",
         _("Your bank may take a few days to show it."),
+    ),
+    Situation.RETURN_IN_DOUBT: Words(
+        _("Cancelled, a person of ours looks after your money"),
+        _(
+            "The order has ended, and sending your money back did not work by itself. A person of ours is looking "
+            "into it."
+        ),
+        "back",
+        _("You need not do anything. Should you ask us about it, name the number of the order."),
     ),
 }
 

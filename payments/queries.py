@@ -48,6 +48,11 @@ def open_checks(limit: int = 200) -> list[MoneyCheckView]:
     return [MoneyCheckView(row.pk, row.order_key, row.subject, row.reason, row.opened_at) for row in rows]
 
 
+def has_open_check(order_key: str) -> bool:
+    """Whether a person is asked about the money of this order."""
+    return MoneyCheck.objects.filter(order_key=order_key, closed_at__isnull=True).exists()
+
+
 def count_open_checks() -> int:
     """How many cases wait for a person."""
     return MoneyCheck.objects.filter(closed_at__isnull=True).count()

@@ -169,6 +169,16 @@ def orders(world: World, person: Person, tune: Callable[..., None]) -> Scenes:
     person.look_again()
     expect(person.state).to_contain_text("returned in full")
     yield "order-refunded"
+    world.fault(world.gateway, HANG_AFTER)
+    person.buy("BELL-15")
+    refused = {"error": {"code": "charge_disputed", "type": "invalid_request_error"}}
+    world.fault(world.gateway, {"match": {"path": "/v1/refunds"}, "effect": {"status": 400, "body": refused}})
+    person.page.get_by_role("button", name="Cancel this order").click()
+    world.work()
+    person.look_again()
+    expect(person.state).to_contain_text("A person of ours is looking")
+    yield "order-return-in-doubt"
+    world.heal()
     with patch("orders.operations.place.take_money", side_effect=LeaseLostError):
         person.buy("MUG-ANC")
         yield "order-placed"

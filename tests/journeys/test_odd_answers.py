@@ -14,7 +14,10 @@ from orders import outbox
 from orders.models import Order, OutboxMessage
 from orders.operations import sweep
 from orders.operations.undo import cancel_by_token
+from orders.queries import find_order
+from orders.wording import Situation
 from payments import crashpoints
+from payments.checks import close_check
 from payments.clients import background_gateway
 from payments.models import MoneyCheck, Payment
 from payments.outcomes import Charge, Refused, Succeeded
@@ -126,6 +129,27 @@ def test_a_refund_that_fails_after_all_is_a_case_for_a_person(world: World, lost
     with world.unaudited(), world.later(70):
         world.work(1)
     assert ["has failed" in check.reason for check in open_checks()] == [True]
+    assert page(lost) is Situation.RETURN_IN_DOUBT
+    close_check(MoneyCheck.objects.get().pk, "ann", "sent by bank transfer")
+    assert page(lost) is Situation.REFUNDED
+
+
+def test_a_refund_that_the_gateway_refuses_is_not_called_on_its_way(world: World, lost: Order) -> None:
+    cancel_by_token(lost.token, "shopper")
+    refused = {"status": 400, "body": {"error": {"code": "charge_disputed", "type": "invalid_request_error"}}}
+    world.fault(world.gateway, {"match": {"method": "POST", "path": "/v1/refunds"}, "effect": refused})
+    assert page(lost) is Situation.CANCELLED
+    with world.later(60):
+        world.work()
+    assert [letter.kind for letter in outbox.dead_letters()] == ["refund"]
+    assert page(lost) is Situation.RETURN_IN_DOUBT
+    world.heal()
+
+
+def page(order: Order) -> Situation:
+    found = find_order(order.token)
+    assert found is not None
+    return found.situation
 
 
 @pytest.mark.parametrize("odd", ["due_at = '-infinity'", "due_at = '0044-03-15 BC'", "attempts = 2147483647"])
