@@ -95,7 +95,9 @@ def test_an_illegal_step_changes_nothing_in_the_database(world: World) -> None:
 
 def test_every_state_and_situation_has_its_own_words_and_icon() -> None:
     pairs = itertools.product(OrderStatus, PaymentStatus, [False, True], [False, True])
-    said = {situation(order, payment, expired=late, looked_into=asked) for order, payment, late, asked in pairs}
+    said = {
+        situation(order, payment, expired=late, looked_into=asked) for order, payment, late, asked in pairs
+    }
     assert said == set(Situation) == set(WORDS)
     titles = [str(words.title) for words in WORDS.values()]
     assert len(set(titles)) == len(titles)
