@@ -40,9 +40,11 @@ _PRIORITIES = (
 _SECONDS_BETWEEN_LINES = 10.0
 _STATUS = "503 Service Unavailable"
 _PLAIN = re.compile(rb"(GET|HEAD) (/[^\s%?#]*)(?:\?[^\s#]*)? HTTP/1\.1\r\n")
+# What has a body, ends the connection, has another request behind it, or could be read in two ways.
 _NOT_PLAIN = re.compile(
-    rb"\r\n(?:(?:content-length|transfer-encoding|expect|upgrade)[ \t]*:|connection:[^\r\n]*(?:close|upgrade))",
-    re.IGNORECASE,
+    rb"\r\n(?:(?:content-length|transfer-encoding|expect|upgrade)[ \t]*:|connection:[^\r\n]*(?:close|upgrade))"
+    rb"|\r\n\r\n.|\r\n[ \t]|(?<!\r)\n|\r(?!\n)|\0",
+    re.IGNORECASE | re.DOTALL,
 )
 _FIELD = re.compile(rb"\r\n(accept-language|cookie|x-request-id):[ \t]*([^\r\n]*)", re.IGNORECASE)
 _FIELDS = {

@@ -59,14 +59,16 @@ def test_the_early_answer_is_the_late_one(door: Door, method: str) -> None:
     [
         (b"POST / HTTP/1.1", b""),
         (b"GET / HTTP/1.0", b""),
-        (
-            b"GET /%6frders/1/ HTTP/1.1",
-            b"",
-        ),  # who goes first is told by the address, and this one is written oddly
+        # Who goes first is told by the address, and this one is written oddly.
+        (b"GET /%6frders/1/ HTTP/1.1", b""),
         (b"GET http://shop/ HTTP/1.1", b""),
         (b"GET / HTTP/1.1", b"Content-Length: 1\r\n"),
         (b"GET / HTTP/1.1", b"connection: Close\r\n"),
         (b"GET / HTTP/1.1", b"Connection: upgrade, HTTP2-Settings\r\n"),
+        (b"GET / HTTP/1.1", b"X: a\nContent-Length: 30\r\n"),
+        (b"GET / HTTP/1.1", b"X: a\rb\r\n"),
+        (b"GET / HTTP/1.1", b"Connection:\r\n close\r\n"),
+        (b"GET / HTTP/1.1", b"\r\nGET /orders/1/ HTTP/1.1\r\nHost: shop\r\n"),  # two at once
         (b"GET /orders/1/ HTTP/1.1", b""),
         (b"GET /ops/ HTTP/1.1", b""),
         (b"GET /health/live/ HTTP/1.1", b""),
