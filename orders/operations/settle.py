@@ -57,7 +57,12 @@ def settle(lease: Lease, payment: PaymentView, outcome: ChargeOutcome, actor: st
     CHARGES[type(outcome)].add()
     logger.info(
         "payment outcome",
-        extra={"order": order.number, "outcome": type(outcome).__name__, "status": str(order.status)},
+        extra={
+            "order": order.number,
+            "outcome": type(outcome).__name__,
+            "reason": getattr(outcome, "reason", ""),
+            "status": str(order.status),
+        },
     )
     return OrderStatus(order.status)
 
