@@ -40,11 +40,9 @@ _PRIORITIES = (
 _SECONDS_BETWEEN_LINES = 10.0
 _STATUS = "503 Service Unavailable"
 _PLAIN = re.compile(rb"(GET|HEAD) (/[^\s%?#]*)(?:\?[^\s#]*)? HTTP/1\.1\r\n")
-# What has a body, ends the connection, has another request behind it, or could be read in two ways.
 _NOT_PLAIN = re.compile(
-    rb"\r\n(?:(?:content-length|transfer-encoding|expect|upgrade)[ \t]*:|connection:[^\r\n]*(?:close|upgrade))"
-    rb"|\r\n\r\n.|\r\n[ \t]|(?<!\r)\n|\r(?!\n)|\0",
-    re.IGNORECASE | re.DOTALL,
+    rb"\r\n(?:(?:content-length|transfer-encoding|expect|upgrade)[ \t]*:|connection:[^\r\n]*(?:close|upgrade))",
+    re.IGNORECASE,
 )
 _FIELD = re.compile(rb"\r\n(accept-language|cookie|x-request-id):[ \t]*([^\r\n]*)", re.IGNORECASE)
 _FIELDS = {
@@ -108,7 +106,7 @@ class Door:
         many have been given one and are not here yet.
         """
         plain = _PLAIN.match(head)
-        if plain is None or _NOT_PLAIN.search(head):
+        if plain is None or _NOT_PLAIN.search(head) or not _is_one(head):
             return None
         method, path = plain[1].decode(), plain[2].decode("latin-1")
         try:
@@ -145,6 +143,19 @@ class Door:
         shed = {priority.name: counter.value for priority, counter in shedder().shed.items() if counter.value}
         told = {"reason": refusal.reason, "shed_so_far": shed, "request_id": identity}
         logger.warning("shedding load", extra=told)
+
+
+def _is_one(head: bytes) -> bool:
+    """Nothing behind it, and no bare line end or folded field that another could read in another way.
+
+    Counts, for one expression of all this takes twenty times as long, and every request comes by here.
+    """
+    ends = head.count(b"\r\n")
+    return (
+        head.find(b"\r\n\r\n") == len(head) - 4
+        and head.count(b"\r") == head.count(b"\n") == ends
+        and not any(odd in head for odd in (b"\r\n ", b"\r\n\t", b"\0"))
+    )
 
 
 @lru_cache(maxsize=256)
