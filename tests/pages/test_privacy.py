@@ -72,8 +72,7 @@ def test_a_hundred_wrong_links_are_limited_and_open_no_breaker(world: World, sho
     order = world.order()
     statuses = [shopper.get(f"/orders/{number}/").status for number in range(100)]
     assert set(statuses) == {404, 429}
-    assert statuses.index(429) >= 60
-    guess_often("127.0.0.1")
+    assert statuses.index(429) == 60
     page = shopper.get("/orders/wrong/")
     assert (page.status, page.headers["Retry-After"]) == (429, "1")
     assert "too many wrong links" in page.text
@@ -84,7 +83,7 @@ def test_a_hundred_wrong_links_are_limited_and_open_no_breaker(world: World, sho
 
 
 def guess_often(address: str) -> None:
-    """However slow this machine is: nothing is left for the next try."""
+    """Nothing is left for the next try."""
     while WRONG_LINKS.count(address):
         pass
 
