@@ -66,6 +66,8 @@ def _ledger(
     order_of = {payment.reference: key for key, found in paid_by.items() for payment in found}
     payment_of = {payment.reference: payment for found in paid_by.values() for payment in found}
     kept: dict[str, int] = defaultdict(int)
+    staying: dict[str, int] = defaultdict(int)
+    going_back = _going_back()
     checked = {check.subject for check in payments.open_checks(limit=10_000)}
     for charge in ledger:
         number = order_of.get(charge.reference)
@@ -75,10 +77,12 @@ def _ledger(
             continue
         if charge.refunded >= charge.amount:
             continue
+        payment = payment_of[charge.reference]
         kept[number] += 1
-        yield from _charge(orders[number], payment_of[charge.reference], charge, number in checked)
-    for number, count in kept.items():
-        if count > 1 and number not in checked and not _refund_promised(orders[number]):
+        staying[number] += (str(payment.id), charge.intent) not in going_back
+        yield from _charge(orders[number], payment, charge, number in checked)
+    for number, count in staying.items():
+        if count > 1 and number not in checked:
             yield Violation("I1", f"{number}: charged {count} times")
     for number, order in orders.items():
         if order.status == OrderStatus.PAID and not kept[number]:
@@ -116,8 +120,14 @@ def _looked_after(order: Order, payment: PaymentView) -> bool:
     )
 
 
-def _refund_promised(order: Order) -> bool:
-    return OutboxMessage.objects.filter(order=order, kind="refund", status__in=["PENDING", "DEAD"]).exists()
+def _going_back() -> set[tuple[str, str]]:
+    """Payment and intent of each charge whose refund is under way, or before staff."""
+    promised = OutboxMessage.objects.filter(kind="refund", status__in=["PENDING", "DEAD"])
+    return {
+        (str(payload.get("payment")), str(payload.get("intent")))
+        for payload in promised.values_list("payload", flat=True)
+        if isinstance(payload, dict)
+    }
 
 
 def _payments(orders: dict[str, Order], paid_by: dict[str, list[PaymentView]]) -> Iterator[Violation]:

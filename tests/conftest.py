@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import config.urls  # noqa: F401  decides at its import whether there is a demo: before any test says so
+from orders import clients as order_clients
 from orders.guesses import LOG_INS, WRONG_LINKS
 from orders.models import Order
+from payments import clients as payment_clients
 from resilience.testing import ManualClock
 from tests.neighbours import HANG_AFTER, Neighbourhood
 from tests.processes.harness import Stack
@@ -21,9 +23,12 @@ from tests.world import Shopper, World
 
 @pytest.fixture(autouse=True)
 def _the_process_is_left_as_it_was() -> Iterator[None]:
-    """Logging switched off blinds later tests; an ignored SIGTERM is inherited by every process they start."""
+    """An open breaker refuses the next test's calls; logging switched off blinds it; an ignored SIGTERM
+    is inherited by every process it starts."""
     ending = signal.getsignal(signal.SIGTERM)
     yield
+    payment_clients.reset()
+    order_clients.reset()
     logger = logging.getLogger("resilience")
     state = (logging.root.manager.disable, logger.disabled, logger.propagate, logger.getEffectiveLevel())
     assert state == (logging.NOTSET, False, True, logging.INFO)
@@ -53,8 +58,6 @@ def shopper() -> Shopper:
 @pytest.fixture
 def tune(settings: Any) -> Any:
     """Changes numbers of the checkout for one test: `tune(reserve_seconds=3)`."""
-    from orders import clients as order_clients
-    from payments import clients as payment_clients
 
     def change(**numbers: Any) -> None:
         settings.HOLDFAST = replace(settings.HOLDFAST, **numbers)

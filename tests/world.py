@@ -14,10 +14,8 @@ from typing import Any
 from django.test import Client
 
 from orders import audit, outbox, tasks
-from orders import clients as order_clients
 from orders.models import Order, OutboxMessage, StockItem
 from orders.operations import quoting
-from payments import clients as payment_clients
 from payments import dbtime
 from payments.ledger import read_ledger
 from resilience.deadline import Deadline
@@ -126,8 +124,6 @@ class World(Neighbourhood):
     def __init__(self) -> None:
         super().__init__()
         self.audited = True
-        payment_clients.reset()
-        order_clients.reset()
 
     def open_shop(self, units: int = 100) -> None:
         """Products from the catalog, rates, and so many units of each."""

@@ -240,3 +240,25 @@ def test_an_order_cancelled_while_its_shopper_takes_another_card_stays_cancelled
     world.work()
     assert Order.objects.get().status == "CANCELLED"
     assert world.charges == []
+
+
+def test_a_double_charge_is_a_violation_until_a_refund_of_that_very_charge_is_promised(
+    world: World, shopper: Shopper
+) -> None:
+    shopper.buy()
+    order, payment = Order.objects.get(), Payment.objects.get()
+    second = charged(payment.reference, payment.amount_minor, "another-key")
+    now = order.created_at
+    for intent, found in (("pi_of_long_ago", ["I1"]), (second, [])):
+        OutboxMessage.objects.create(
+            kind="refund",
+            destination="payment",
+            status="DEAD",
+            order=order,
+            dedup=intent,
+            payload={"payment": str(payment.id), "intent": intent},
+            due_at=now,
+            available_at=now,
+            created_at=now,
+        )
+        assert [violation.invariant for violation in world.violations()] == found
