@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from psycopg_pool import PoolTimeout
 
 from config.single_flight import SingleFlight
+from payments.storage import DATABASE_ERRORS
 from resilience.stopping import FAMILY, Stage
 
 _started = threading.Event()
@@ -55,7 +55,7 @@ def _migrations_applied() -> bool:
     try:
         executor = MigrationExecutor(connection)
         return not executor.migration_plan(executor.loader.graph.leaf_nodes())
-    except (DatabaseError, InterfaceError, PoolTimeout):
+    except DATABASE_ERRORS:
         return False
     finally:
         connection.close()

@@ -8,15 +8,13 @@ import uuid
 from collections.abc import Callable
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
-from psycopg_pool import PoolTimeout
 
 from config import health
 from config.deadlines import within
-from payments.storage import is_storage_failure, possible_writes
+from payments.storage import DATABASE_ERRORS, is_storage_failure, possible_writes
 from resilience.deadline import HEADER, Deadline
 from resilience.http import request_id
 
@@ -108,7 +106,7 @@ class StorageUnavailableMiddleware:
         request.META[_WRITES] = possible_writes()
         try:
             return self._get_response(request)
-        except (DatabaseError, InterfaceError, PoolTimeout) as error:
+        except DATABASE_ERRORS as error:
             return self.process_exception(request, error) or _storage_page(request)
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import connection, transaction
 from prometheus_client import Counter
-from psycopg_pool import PoolTimeout
 
 from config import metrics, valkey
 from config.shedding import shedder
@@ -26,6 +25,7 @@ from payments import clients as payment_clients
 from payments import dbtime, mode
 from payments.dependencies import observe_calls
 from payments.states import EffectiveMode
+from payments.storage import DATABASE_ERRORS
 from resilience.breaker_policy import State
 from resilience.chain import Chain, ChainSnapshot
 from resilience.shedding import Priority
@@ -114,7 +114,7 @@ class Sampler(threading.Thread):
                 _rates()
             metrics.SAMPLED.set(datetime.now(UTC).timestamp())
             self._silent = False
-        except (DatabaseError, InterfaceError, PoolTimeout) as error:
+        except DATABASE_ERRORS as error:
             if not self._silent:  # one line an outage
                 logger.warning("metrics of the database stand still", extra={"error": type(error).__name__})
             self._silent = True

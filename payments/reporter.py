@@ -13,12 +13,12 @@ import threading
 import time
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection, transaction
-from psycopg_pool import PoolTimeout
+from django.db import connection, transaction
 
 from payments import clients, replicas
 from payments.controller import WEB
 from payments.replicas import Tracker
+from payments.storage import DATABASE_ERRORS
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Reporter(threading.Thread):
             try:
                 self.report_once()
                 self._silent = False
-            except (DatabaseError, InterfaceError, PoolTimeout) as error:
+            except DATABASE_ERRORS as error:
                 if not self._silent:  # one line an outage, not one a second
                     logger.warning("breaker not reported", extra={"error": type(error).__name__})
                 self._silent = True

@@ -8,13 +8,15 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
+from django.db import Error, InterfaceError, OperationalError
 from psycopg_pool import PoolTimeout
 
 from resilience.deadline import current_deadline
 
 STORAGE_FAILURES = (OperationalError, InterfaceError, PoolTimeout)
 """What the ORM raises when the database, not our code, is at fault (a read-only one apart)."""
+DATABASE_ERRORS = (Error, PoolTimeout)
+"""Whatever can come out of the database, for those who go on without it."""
 _GRACE_SECONDS = 1.0
 _SHORT_GRACE_SECONDS = 0.1
 _REMEMBERED_SECONDS = 5.0

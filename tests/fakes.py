@@ -20,7 +20,21 @@ DECLINES = {
     "pm_card_visa_chargeDeclinedInsufficientFunds": "insufficient_funds",
 }
 AUTHENTICATE = "pm_card_authenticationRequired"
-FAULTS = ("refuse", "lost", "lost_after", "error", "error_after", "stored_error", "limit", "garbage")
+SLOW = "pm_slow"  # a bank that takes its time: processing until it has decided
+UNDECIDED = ("requires_action", "processing")
+FAULTS = (
+    "refuse",
+    "lost",
+    "lost_after",
+    "error",
+    "error_after",
+    "stored_error",
+    "limit",
+    "in_use",
+    "garbage",
+    "foreign",
+    "other_amount",
+)
 _MONEY = ("succeeded", "requires_capture")
 
 
@@ -42,7 +56,8 @@ class FakeStripe:
 
     `plan` holds the faults of the next requests, one each, None for a healthy one; `always` is for all others.
     refuse: no connection. lost: no answer, nothing done. lost_after: done, no answer. error, error_after: 500,
-    nothing done or done. stored_error: 500, kept under the key. limit: 429. garbage: 200 with a web page.
+    nothing done or done. stored_error: 500, kept under the key. limit: 429. in_use: 409, nothing done.
+    garbage: 200 with a web page. foreign, other_amount: done, and answered about something else.
     """
 
     plan: deque[str | None] = field(default_factory=deque)
@@ -84,15 +99,15 @@ class FakeStripe:
         if fault == "garbage":
             return HttpResponse(200, "<html>", extra)
         if status == 200:
-            return HttpResponse(200, body, extra)
+            return HttpResponse(200, _lie(fault, body), extra)
         kind = errors.ServerError if status >= 500 else errors.ClientError
         raise kind(status=status, body=body, headers=extra)
 
     def person_decides(self, intent: str, passes: bool) -> None:
-        """What the shopper does on the bank's page."""
+        """What the shopper does on the bank's page, or a bank that took its time."""
         with self._lock:
             wire = self.intents[intent]
-            assert wire["status"] == "requires_action"
+            assert wire["status"] in UNDECIDED
             self._take(wire) if passes else wire.update(status="requires_payment_method", next_action=None)
 
     def unrefunded(self, reference: str) -> list[Taken]:
@@ -138,7 +153,7 @@ class FakeStripe:
 
     def _create(self, form: dict[str, str], key: str | None) -> tuple[int, Any]:
         method = form["payment_method"]
-        if method not in {"pm_card_visa", AUTHENTICATE, *DECLINES}:
+        if method not in {"pm_card_visa", AUTHENTICATE, SLOW, *DECLINES}:
             return 404, _error("invalid_request_error", "resource_missing")
         if int(form["amount"]) > 99_999_999:
             return 400, _error("invalid_request_error", "amount_too_large")
@@ -163,7 +178,7 @@ class FakeStripe:
         if method == AUTHENTICATE:
             url = f"https://bank.example/{wire['id']}"
             wire.update(status="requires_action", next_action={"redirect_to_url": {"url": url}})
-        else:
+        elif method != SLOW:
             self._take(wire)
         return 200, dict(wire)
 
@@ -213,6 +228,8 @@ def _stop_before(fault: str | None) -> None:
         raise errors.ServerError(status=500)
     if fault == "limit":
         raise errors.ServerError(status=429, retry_after=2.0)
+    if fault == "in_use":
+        raise errors.ClientError(status=409, body=_error("invalid_request_error", "idempotency_key_in_use"))
 
 
 def _stop_after(fault: str | None) -> None:
@@ -220,6 +237,20 @@ def _stop_after(fault: str | None) -> None:
         raise errors.OutcomeUnknown("no answer", phase="headers")
     if fault == "error_after":
         raise errors.ServerError(status=500)
+
+
+def _lie(fault: str | None, body: Any) -> Any:
+    if "data" in body:
+        return body | {"data": [_lie(fault, one) for one in body["data"]]}
+    if fault == "foreign":
+        return body | {
+            "id": "pi_other",
+            "payment_intent": "pi_other",
+            "metadata": {"order_reference": "OTHER"},
+        }
+    if fault == "other_amount" and "amount" in body:
+        return body | {"amount": body["amount"] + 1}
+    return body
 
 
 def _error(kind: str, code: str | None = None, **more: Any) -> dict[str, Any]:

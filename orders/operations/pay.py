@@ -103,6 +103,19 @@ def _begin(lease: Lease) -> tuple[PaymentView, float] | None:
         return payments.begin(payment.id), seconds
 
 
+def take_money_at_once(
+    order: Order, lease: Lease, payment: PaymentView, deadline: Deadline
+) -> OrderStatus | None:
+    """For a shopper who waits. None: a worker goes on with it, by the message in the outbox."""
+    try:
+        return take_money(lease, payment, deadline, SHOPPER)
+    except LeaseLostError:
+        logger.warning("a worker took the charge over", extra={"order": order.number})
+    except STORAGE_FAILURES:
+        logger.exception("the outcome of a charge could not be written down", extra={"order": order.number})
+    return None
+
+
 class PayNow(Enum):
     """What became of a shopper's wish to pay at once."""
 
@@ -134,12 +147,7 @@ def pay_now(order_token: str, method: str, deadline: Deadline) -> PayNow:
     if isinstance(turn, PayNow):
         return turn
     lease, payment = turn
-    try:
-        take_money(lease, payment, deadline, SHOPPER)
-    except LeaseLostError:
-        logger.warning("a worker took the charge over", extra={"order": order.number})
-    except STORAGE_FAILURES:  # the message in the outbox will find out about the money
-        logger.exception("the outcome of a charge could not be written down", extra={"order": order.number})
+    take_money_at_once(order, lease, payment, deadline)
     return PayNow.CALLED
 
 

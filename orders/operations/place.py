@@ -19,10 +19,10 @@ from django.db import connection, transaction
 from orders.models import IdempotencyRecord, Order, OrderLine, new_token
 from orders.operations import limits, notify, stock
 from orders.operations.limits import UnpaidLimitError
-from orders.operations.pay import create_payment, promise_charge, take_money
+from orders.operations.pay import create_payment, promise_charge, take_money_at_once
 from orders.operations.quoting import CatalogDownError, CurrencyUnavailableError, PricedCart, quote_cart
 from orders.operations.steps import SHOPPER, move, tell
-from orders.outbox import Lease, LeaseLostError
+from orders.outbox import Lease
 from orders.pricing import Freshness, Quote
 from orders.queries import CartView
 from orders.states import OrderAction, OrderStatus
@@ -31,7 +31,6 @@ from payments import crashpoints, dbtime, mode
 from payments import operations as payments
 from payments.batch import Batch
 from payments.operations import PaymentView
-from payments.storage import STORAGE_FAILURES
 from resilience.deadline import Deadline
 
 logger = logging.getLogger(__name__)
@@ -131,16 +130,8 @@ def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> tuple[
     order, lease, payment = placed
     if lease is None:
         return order.token, End.AWAITING_PAYMENT
-    try:
-        status = take_money(lease, payment, deadline, SHOPPER)
-    except LeaseLostError:
-        logger.warning("a worker took the charge over", extra={"order": order.number})
-        return order.token, End.TAKEN_OVER
-    except STORAGE_FAILURES:
-        # The order is made, and its message in the outbox will find out about the money.
-        logger.exception("the outcome of a charge could not be written down", extra={"order": order.number})
-        return order.token, End.TAKEN_OVER
-    return order.token, _ENDS.get(status, End.TAKEN_OVER)
+    status = take_money_at_once(order, lease, payment, deadline)
+    return order.token, _ENDS.get(status, End.TAKEN_OVER) if status else End.TAKEN_OVER
 
 
 def _place(

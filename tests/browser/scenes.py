@@ -179,7 +179,7 @@ def orders(world: World, person: Person, tune: Callable[..., None]) -> Scenes:
     expect(person.state).to_contain_text("A person of ours is looking")
     yield "order-return-in-doubt"
     world.heal()
-    with patch("orders.operations.place.take_money", side_effect=LeaseLostError):
+    with patch("orders.operations.pay.take_money", side_effect=LeaseLostError):
         person.buy("MUG-ANC")
         yield "order-placed"
     with world.later(120):

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.process
 RUNS = 20
 
 
+@pytest.mark.timeout(300)
 def test_a_web_process_killed_between_charge_and_commit_leaves_one_charge_and_a_paid_order(
     stack: Stack, neighbours: Neighbourhood
 ) -> None:

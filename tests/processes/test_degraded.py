@@ -273,8 +273,6 @@ def test_a_switch_by_hand_holds_in_every_process_within_a_second_without_valkey_
     switched = time.monotonic()
     _everywhere(bases, degraded=True)
     assert time.monotonic() - switched < 1
-    shown = json.loads(stack.manage("mode", "--json"))
-    assert (shown["setting"], shown["effective"]) == ("on", "DEGRADED")
     time.sleep(max(0.0, 8 - (time.monotonic() - switched)))
     _everywhere(bases, degraded=False)  # ran out by itself, with no beat to tell anybody
     shown = json.loads(stack.manage("mode", "--json"))

@@ -16,7 +16,8 @@ SELECT json_build_object(
              'total', total_minor)) FROM orders_order),
   'payments', (SELECT json_agg(json_build_object('order', order_key, 'reference', reference, 'status', status,
                'intent', intent) ORDER BY number) FROM payments_payment),
-  'messages', (SELECT json_agg(json_build_object('order', order_id, 'kind', kind))
+  'messages', (SELECT json_agg(json_build_object('order', order_id, 'kind', kind,
+               'intent', payload->>'intent'))
                FROM orders_outboxmessage WHERE status IN ('PENDING', 'DEAD') AND kind <> 'notify'),
   'held', (SELECT json_agg(json_build_object('order', order_id, 'status', status, 'n', quantity))
            FROM orders_reservation),
@@ -70,15 +71,19 @@ def _money(
 ) -> list[str]:
     found = []
     order_of = {p["reference"]: p["order"] for p in seen["payments"]}
+    going_back = {m["intent"] for m in seen["messages"] if m["kind"] == "refund"}
     kept: Counter[str] = Counter()
+    staying: Counter[str] = Counter()
     for taken in charges:
         if taken.refunded < taken.amount:
-            kept[order_of.get(str(taken.reference), "nobody")] += 1
+            name = order_of.get(str(taken.reference), "nobody")
+            kept[name] += 1
+            staying[name] += taken.intent not in going_back
     succeeded = {p["order"] for p in seen["payments"] if p["status"] == "SUCCEEDED"}
     for number, order in orders.items():
         count, looked_after = kept.pop(order["number"], 0), tried[number] or order["number"] in seen["checks"]
-        if count > 1 and "refund" not in tried[number] and order["number"] not in seen["checks"]:
-            found.append(f"I1 {order['number']} is charged {count} times")
+        if staying[order["number"]] > 1 and order["number"] not in seen["checks"]:
+            found.append(f"I1 {order['number']} is charged {staying[order['number']]} times")
         if count and order["status"] != "PAID" and not looked_after:
             found.append(f"I2 {order['number']} is {order['status']} but money was kept")
         if order["status"] == "PAID" and (not count or order["number"] not in succeeded):

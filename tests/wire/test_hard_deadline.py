@@ -6,7 +6,7 @@ import time
 import pytest
 
 from resilience.deadline import Deadline
-from resilience.errors import BadAnswer, ConnectFailed, OutcomeUnknown
+from resilience.errors import BadAnswer, ConnectFailed, OutcomeUnknown, ResilienceError
 from resilience.http import HttpSession
 from resilience.resolver import Resolver
 from resilience.testing import ScriptedNeighbour
@@ -39,10 +39,10 @@ def timed(session, expected, deadline_ms=LONG, **request):
 def within(bound, session, expected, **request):
     """The error, once a call has kept its bound: three tries, since a stalled machine is not what is measured."""
     for _ in range(3):
-        error, took = timed(session, expected, **request)
-        if took <= bound + OVERSHOOT:
+        error, took = timed(session, ResilienceError, **request)
+        if isinstance(error, expected) and took <= bound + OVERSHOOT:
             return error
-    raise AssertionError(f"took {took:.3f} s, the bound is {bound:.3f} s")
+    raise AssertionError(f"{error!r} took {took:.3f} s, the bound is {bound:.3f} s")
 
 
 @pytest.fixture

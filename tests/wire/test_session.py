@@ -47,6 +47,7 @@ def test_calls_over_tls_in_a_row_share_one_connection():
         for _ in range(10):
             session.request("GET", "/", deadline=soon())
         assert neighbour.accepted == 1
+        session.close()
 
 
 def test_the_pool_never_opens_more_connections_than_its_size():
