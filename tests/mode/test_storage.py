@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection
 
+from orders.models import Order
 from payments import dbtime, duty, mode, reporter
 from payments.controller import WEB, WORKER
 from payments.models import BreakerReport, ModeChange, ModeState, StaffAction
+from tests.neighbours import REFUSE
+from tests.world import Shopper, World
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -166,6 +169,34 @@ def test_the_record_cannot_be_changed_even_with_sql() -> None:
         for statement in (f"UPDATE {table} SET reason = 'other'", f"DELETE FROM {table}"):
             with pytest.raises(DatabaseError, match="history is not changed"), connection.cursor() as cursor:
                 cursor.execute(statement)
+
+
+_GRANTS = """
+CREATE ROLE holdfast_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO holdfast_app;
+GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO holdfast_app;
+"""
+"""As docs/how-to/deploy.md has them."""
+
+
+def test_a_role_that_owns_no_table_runs_the_shop_and_cannot_empty_its_records(
+    world: World, shopper: Shopper
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_GRANTS + "SET ROLE holdfast_app")
+        try:
+            world.fault(world.gateway, REFUSE)
+            mode.change("on", actor="duty", reason="maintenance")
+            shopper.buy()
+            world.heal()
+            mode.change("off", actor="duty", reason="all is well")
+            world.work()
+            assert Order.objects.get().status == "PAID"
+            for table in ("orders_orderevent", "payments_modechange", "payments_staffaction"):
+                with pytest.raises(DatabaseError, match="permission denied"):
+                    cursor.execute(f"TRUNCATE {table}")
+        finally:
+            cursor.execute("RESET ROLE; DROP OWNED BY holdfast_app; DROP ROLE holdfast_app")
 
 
 def test_a_process_reports_its_own_breaker(world: Any) -> None:
