@@ -288,6 +288,15 @@ class Shop(RuleBasedStateMachine):
         self.act("expire", undo.expire_overdue)
         self.intruder = None
 
+    @rule(fault=st.sampled_from(FAULTS))
+    def a_webhook_overtakes_the_answer(self, fault: str) -> None:
+        """A worker has learned what became of a charge while its shopper still waits; then the answer is none."""
+        self.stripe.plan.clear()
+        self.stripe.always = None
+        self.stripe.after, self.stripe.meanwhile = True, self._gateway_tells
+        self.order_in_trouble(VISA, fault)
+        self.stripe.meanwhile = None
+
     def _gateway_tells(self) -> None:
         """A webhook of the newest payment, and the worker that asks what is true of it."""
         self._webhook(len(self.stripe.intents) - 1, again=False)
@@ -396,11 +405,12 @@ class Shop(RuleBasedStateMachine):
             self.doom = None
             # The nested requests have used up what was planned; this is for the one that waited.
             self.stripe.plan.clear()
-            if fault:
+            if fault and not after:
                 self.stripe.plan.append(fault)
 
-        self.stripe.after = after and fault is None
-        self.stripe.meanwhile = meanwhile
+        self.stripe.after, self.stripe.meanwhile = after, meanwhile
+        if fault and after:
+            self.stripe.plan.appendleft(fault)
 
     # --- what must be true ----------------------------------------------------------------------------
 

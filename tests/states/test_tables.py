@@ -15,6 +15,7 @@ from orders.states import HOLDING, TERMINAL, OrderAction, OrderStatus
 from orders.wording import EVENTS, STATUS_WORDS, WORDS, Situation, situation
 from payments import dbtime
 from payments import states as payment_states
+from payments.operations import _EVENTS
 from payments.states import OPEN, IllegalTransitionError, PaymentEvent, PaymentStatus, advance
 from tests.world import World
 
@@ -59,6 +60,14 @@ def test_money_that_arrives_is_recorded_in_every_payment_state() -> None:
         assert (state, PaymentEvent.SUCCEED) in PAYMENTS
         target = PAYMENTS[state, PaymentEvent.SUCCEED]
         assert target in {PaymentStatus.SUCCEEDED, PaymentStatus.REFUNDED}
+
+
+def test_whatever_a_call_brings_can_be_written_down_in_every_payment_state() -> None:
+    """A webhook may have brought certainty while the call was on its way."""
+    for state, event in itertools.product(PaymentStatus, set(_EVENTS.values())):
+        assert (state, event) in PAYMENTS
+        if event in {PaymentEvent.NOT_SENT, PaymentEvent.LOST_SIGHT} and state not in OPEN:
+            assert PAYMENTS[state, event] is state
 
 
 @pytest.mark.parametrize(
