@@ -18,6 +18,7 @@ from django.core.checks import CheckMessage, Error, Warning, register
 
 from config.budget import threads_taken
 from config.environment import ConfigurationError, HoldfastSettings
+from orders.currencies import EXPONENTS
 from payments.dependencies import DependencySettings
 from resilience import budget
 from resilience.budget import CallBudget, call_budget
@@ -117,6 +118,17 @@ def _outbox_lease(config: HoldfastSettings) -> Iterator[Problem]:
             "E002",
             f"OUTBOX_LEASE_SECONDS ({config.outbox_lease_seconds}) must be longer than a worker's call and its "
             f"wait ({longest:.1f} s); {int(config.worker_budget_ms / 1000 * 1.5) + 1} would do.",
+        )
+
+
+def _currencies(config: HoldfastSettings) -> Iterator[Problem]:
+    unknown = [code for code in config.currencies if code not in EXPONENTS]
+    if unknown or len(set(config.currencies)) < len(config.currencies):
+        good = ",".join(dict.fromkeys(code for code in config.currencies if code in EXPONENTS))
+        yield Problem(
+            "E017",
+            f"CURRENCIES ({','.join(config.currencies)}) must be codes of ISO 4217 in capitals, each once; "
+            f"{good or 'EUR'} would do.",
         )
 
 
@@ -345,6 +357,7 @@ def _installed(module: str) -> bool:
 _RULES: tuple[Callable[[HoldfastSettings], Iterator[Problem]], ...] = (
     _own_work,
     _outbox_lease,
+    _currencies,
     _base_currency,
     _inline_lease,
     _outbox_pauses,

@@ -7,6 +7,7 @@ at once instead of failing three times.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -16,6 +17,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from payments.dependencies import DependencySettings, call_budgets
 from resilience.budget import CallBudget
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_VISIBLE = re.compile(r"[!-~]+")
 
 
 class ConfigurationError(Exception):
@@ -55,20 +59,19 @@ class Reader:
         raw = self._environ.get(name, "").strip()
         if not raw:
             return default
-        try:
-            value = int(raw)
-        except ValueError:
+        if not _WHOLE.fullmatch(raw):
             self.problems.append(f"{name} must be a whole number, got {raw!r}.")
             return default
-        if not low <= value <= high:
-            self.problems.append(f"{name} must be between {low} and {high}, got {value}.")
-        return value
+        if not low <= int(raw) <= high:
+            self.problems.append(f"{name} must be between {low} and {high}, got {raw}.")
+            return default
+        return int(raw)
 
     def number(self, name: str, default: str, low: str = "0", high: str = "1e9") -> Decimal:
         self._note(name, f"number, {_range(Decimal(low), Decimal(high))}", default)
         raw = self._environ.get(name, "").strip() or default
         try:
-            value = Decimal(raw)
+            value = Decimal(raw if raw.isascii() and "_" not in raw else "?")
         except InvalidOperation:
             self.problems.append(f"{name} must be a number, got {raw!r}.")
             return Decimal(default)
@@ -82,20 +85,20 @@ class Reader:
         return [word.strip() for word in self._environ.get(name, default).split(",") if word.strip()]
 
     def url(self, name: str, schemes: tuple[str, ...], default: str | None = None) -> str:
+        """The variable, or "" for one that is no such URL. Its value may hold a password, so no problem quotes it."""
         value = self.text(name, default)
         self.asked[-1] = Asked(name, f"URL, {' or '.join(f'{scheme}://' for scheme in schemes)}", default)
-        if value:
-            try:
-                parts = urlsplit(value)
-                good = (
-                    parts.scheme in schemes
-                    and bool(parts.hostname)
-                    and (parts.port is None or parts.port > 0)
-                )
-            except ValueError:
-                good = False
-            if not good:
-                self.problems.append(f"{name} must be a URL of the form {schemes[0]}://host[:port]/…")
+        if not value or _is_url(value, schemes):
+            return value
+        plain = ", without user, query or fragment" if "http" in schemes else ""
+        self.problems.append(f"{name} must be a URL of the form {schemes[0]}://host[:port]/…{plain}.")
+        return ""
+
+    def key(self, name: str) -> str:
+        """A secret that is sent in a header, where only visible ASCII goes."""
+        value = self.text(name)
+        if value and not _VISIBLE.fullmatch(value):
+            self.problems.append(f"{name} must consist of visible ASCII characters.")
         return value
 
     def _note(self, name: str, form: str, default: str | None) -> None:
@@ -105,6 +108,17 @@ class Reader:
         """Raises ConfigurationError if anything was missing or wrong."""
         if self.problems:
             raise ConfigurationError("Holdfast cannot start. " + " ".join(self.problems))
+
+
+def _is_url(value: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    if "http" in schemes:  # what resilience.http would refuse at the first call
+        return good and parts.username is None and not parts.query and not parts.fragment
+    return good and not parts.fragment
 
 
 def _range(low: int | Decimal, high: int | Decimal) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import uuid
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
+from django.views import defaults
 
 from config import health
 from config.deadlines import within
@@ -117,10 +119,18 @@ class StorageUnavailableMiddleware:
         return _storage_page(request)
 
 
+def server_error(request: HttpRequest) -> HttpResponse:
+    """handler500: also for pages made outside of any view, such as "not found", that could not ask the database."""
+    error = sys.exc_info()[1]
+    if isinstance(error, Exception) and is_storage_failure(error):
+        return _storage_page(request)
+    return defaults.server_error(request)
+
+
 def _storage_page(request: HttpRequest) -> HttpResponse:
     if request.method in ("GET", "HEAD"):
         text = _("This page cannot be shown just now. What was ordered or paid before is safe.")
-    elif possible_writes() > request.META[_WRITES]:
+    elif possible_writes() > request.META.get(_WRITES, 0):
         text = _(
             "We did not hear whether this was saved. Please send the same page again in a minute: a checkout page "
             "makes one order at most, and no order is paid twice."

@@ -28,13 +28,19 @@ METRICS_PORT = _env.integer("METRICS_PORT", 0, high=65_535)
 METRICS_HOST = _env.text("METRICS_HOST", "127.0.0.1")
 HOLDFAST_HOME = Path(_env.text("HOLDFAST_HOME", str(BASE_DIR / ".holdfast")))
 HOLDFAST = read_holdfast(_env)
-PAYMENT_API_KEY = _env.text("PAYMENT_API_KEY")
+PAYMENT_API_KEY = _env.key("PAYMENT_API_KEY")
 PAYMENT_WEBHOOK_SECRET = _env.text("PAYMENT_WEBHOOK_SECRET", None if PRODUCTION else "")
 
 ALLOWED_HOSTS = _env.words("ALLOWED_HOSTS", "" if PRODUCTION else "localhost,127.0.0.1,[::1],testserver")
 CSRF_TRUSTED_ORIGINS = _env.words("CSRF_TRUSTED_ORIGINS")
 if PRODUCTION and not ALLOWED_HOSTS:
     _env.problems.append("ALLOWED_HOSTS is not set.")
+if any("/" in name for name in ALLOWED_HOSTS):
+    _env.problems.append("ALLOWED_HOSTS must hold names only, such as shop.example, without https://.")
+if any("://" not in origin for origin in CSRF_TRUSTED_ORIGINS):
+    _env.problems.append(
+        "CSRF_TRUSTED_ORIGINS must hold origins with their scheme, such as https://shop.example."
+    )
 
 INSTALLED_APPS = [
     "config.apps.HoldfastConfig",
@@ -192,7 +198,7 @@ EMAIL_BACKEND = (
     else "django.core.mail.backends.filebased.EmailBackend"
 )
 EMAIL_FILE_PATH = HOLDFAST_HOME / "mail"
-EMAIL_PORT = _env.integer("EMAIL_PORT", 25)
+EMAIL_PORT = _env.integer("EMAIL_PORT", 25, low=1, high=65_535)
 EMAIL_USE_TLS = _env.integer("EMAIL_USE_TLS", 0, high=1) == 1
 EMAIL_USE_SSL = _env.integer("EMAIL_USE_SSL", 0, high=1) == 1
 if EMAIL_USE_TLS and EMAIL_USE_SSL:

@@ -19,6 +19,7 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 
 from config import exposition
+from config.health import PROBES
 from config.metering import METHODS
 from config.middleware import identity_of
 from resilience.shedding import LoadShedder, Overloaded, Priority, SheddingPolicy, queue_seconds
@@ -29,10 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PRIORITIES = (
-    # Probes must never wait; they ask nobody else.
-    (("/health/live/", "/health/ready/"), Priority.PROBE),
     # People on duty get in when it matters most, but a crowd at their door must not take the probes' threads.
-    (("/health/", "/ops/", "/admin/", "/_demo/"), Priority.DUTY),
+    (("/health/dependencies/", "/ops/", "/admin/", "/_demo/"), Priority.DUTY),
     # Money under way, what an order page needs to be read, and the log-in that leads to either.
     (("/orders/", "/account/", "/payments/", "/static/"), Priority.PAYING),
     (("/checkout/", "/cart/"), Priority.CHECKOUT),
@@ -55,6 +54,8 @@ _CHOSEN = re.compile(r"\bdjango_language=([A-Za-z-]{2,20})")  # Django's own nam
 
 def priority_of(path: str) -> Priority:
     """How important an address is when not all can be served."""
+    if path in PROBES:  # they must never wait, and ask nobody else; what is only below them does
+        return Priority.PROBE
     for prefixes, priority in _PRIORITIES:
         if path.startswith(prefixes):
             return priority

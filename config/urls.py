@@ -8,6 +8,7 @@ from config.dependencies import DependenciesView
 from orders.accounts import limited
 from payments.webhook_views import webhook
 
+handler500 = "config.middleware.server_error"
 urlpatterns = [
     path("health/dependencies/", DependenciesView.as_view(), name="dependencies"),
     path("admin/login/", limited(admin.site.login)),

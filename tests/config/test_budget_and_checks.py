@@ -92,6 +92,7 @@ BROKEN = [
         "31",
     ),
     ("E014", {"WEB_BACKLOG": "2048"}, "WEB_BACKLOG (2048)", "WEB_BACKLOG", "640"),
+    ("E017", {"CURRENCIES": "EUR,XXX,EUR"}, "CURRENCIES (EUR,XXX,EUR)", "CURRENCIES", "EUR"),
     (
         "E015",
         {"PAYMENT_BULKHEAD": "100", "EXPECTED_RPS": "200"},

@@ -115,6 +115,22 @@ def test_a_callers_deadline_ends_the_wait_for_a_lock_in_its_request(
     assert shopper.get("/cart/").status == 200
 
 
+@pytest.mark.parametrize("path", ["/nothere/", "/orders/nobody-has-this/", "/health/live/x"])
+def test_what_is_not_found_is_an_honest_503_too_while_its_page_cannot_ask_the_database(
+    world: World, shopper: Shopper, tune: Any, path: str
+) -> None:
+    tune(own_work_ms=50)
+    shopper.put_in_basket()
+    shopper.client.raise_request_exception = False
+    assert shopper.get(path).status == 404
+    with psycopg.connect(os.environ["DATABASE_URL"], dbname=connection.settings_dict["NAME"]) as other:
+        other.execute("LOCK TABLE payments_modestate, orders_cart, orders_cartline, django_session")
+        answer = shopper.client.get(path, headers={HEADER: "150"})
+        assert (answer.status_code, bool(answer.headers.get("Retry-After"))) == (503, True)
+        other.rollback()
+    assert shopper.get(path).status == 404
+
+
 def test_a_healthy_checkout_is_paid_with_bounded_statements(world: World, shopper: Shopper) -> None:
     page = shopper.buy()
     assert "Your payment has arrived" in page.text

@@ -81,6 +81,11 @@ def test_what_has_a_place_or_needs_a_parser_gets_a_thread(
     assert door.refuse_early(request_line + b"\r\nHost: shop\r\n" + fields + b"\r\n", 0) is None
 
 
+@pytest.mark.parametrize("path", [b"/health/live/x", b"/health/live/../", b"/health/ready/index.html"])
+def test_what_is_only_below_a_probe_is_none(door: Door, path: bytes) -> None:
+    assert door.refuse_early(PLAIN.replace(b" / ", b" " + path + b" "), 0) is not None
+
+
 def test_those_on_their_way_have_their_places_already(door: Door) -> None:
     paying = PLAIN.replace(b" / ", b" /orders/1/ ")
     assert [door.refuse_early(paying, coming) is None for coming in (0, 1, 2)] == [True, True, False]

@@ -50,6 +50,29 @@ def test_the_deployment_checks_have_nothing_to_say() -> None:
     assert "no issues" in done.stdout
 
 
+def test_values_that_would_fail_at_the_first_order_stop_the_start_all_in_one_message_without_a_secret() -> (
+    None
+):
+    wrong = {
+        "DATABASE_URL": "postgresql://shop:db/secret@127.0.0.1/none",
+        "BROKER_URL": "redis://[::1/0",
+        "PAYMENT_URL": "https://shop:db-secret@pay.example",
+        "CATALOG_URL": "https://catalog.example/#secret",
+        "PAYMENT_API_KEY": "ключ-secret",
+        "ALLOWED_HOSTS": "https://shop.example",
+        "CSRF_TRUSTED_ORIGINS": "shop.example",
+        "EMAIL_PORT": "99999",
+        "WEB_THREADS": "1_6",
+        "SHED_CHECKOUT_SHARE": "0_1",
+    }
+    done = run(sys.executable, "manage.py", "check", **{**GOOD, **wrong})
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert [name for name in wrong if f"{name} must " not in said] == []
+    assert "Traceback" not in said
+    assert "secret" not in said
+
+
 @pytest.mark.parametrize(
     ("number", "wrong", "said"),
     [

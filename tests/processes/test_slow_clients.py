@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from tests.processes.harness import Stack
+from tests.processes.harness import Stack, eventually
 from tests.processes.test_shutdown import Stop
 
 pytestmark = pytest.mark.process
@@ -89,6 +90,36 @@ def test_silent_and_dripping_clients_leave_all_threads_to_the_others_and_hear_40
         dripping.join()
         answers = [answer_of(one) for one in (*heads, *forms)]
     assert all(answer.startswith("HTTP/1.1 408 Request Timeout") for answer in answers), answers[:3]
+
+
+@pytest.mark.parametrize(
+    "announced",
+    [b"0000000000000099", b"99\r\nContent-Length: 99", b"+99", b"9" * 40, b"\xb2", b""],
+    ids=["many zeros", "twice", "signed", "endless", "no digit", "none"],
+)
+def test_a_length_that_could_be_read_in_two_ways_holds_no_thread(base: str, announced: bytes) -> None:
+    head = b"POST /payments/webhook/ HTTP/1.1\r\nHost: x\r\nContent-Length: " + announced + b"\r\n\r\n"
+    with clients(base, 30, head) as crowd:
+        assert slowest(base, "/", 0.5) < 2
+        for one in crowd:
+            one.close()
+
+
+def test_clients_that_do_not_read_their_answers_leave_the_threads_to_the_others(base: str) -> None:
+    parts = urlsplit(base)
+    with ExitStack() as opened:
+        script = re.search(r'src="(/static/\S+?\.js)"', requests.get(base, timeout=20).text)
+        assert script is not None
+        for _ in range(10):
+            one = opened.enter_context(socket.socket())
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            one.connect((parts.hostname, parts.port))
+            one.sendall(f"GET {script[1]} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode() * 150)
+        time.sleep(2)
+        eventually(
+            lambda: requests.get(base, timeout=20).status_code == 200, 10, "the threads wait for readers"
+        )
+        assert slowest(base, "/", 2) < 2
 
 
 def test_a_stop_waits_for_no_client_that_keeps_its_end_open(stack: Stack) -> None:
