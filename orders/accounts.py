@@ -25,7 +25,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from orders.account_forms import EmailForm, LogInForm
-from orders.guesses import LOG_INS
+from orders.guesses import LETTERS, LETTERS_TO, LOG_INS, GuessLimit
 from orders.letters import letter, post
 from orders.shopper import address_of
 
@@ -40,9 +40,7 @@ def limited(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponse
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.method != "POST" or LOG_INS.count(address_of(request)):
             return view(request, *args, **kwargs)
-        response = render(request, "orders/too_many.html", {"log_in": True}, status=429)
-        response["Retry-After"] = str(LOG_INS.retry_after)
-        return response
+        return _too_many(request, LOG_INS, "log-in")
 
     return guarded
 
@@ -83,8 +81,18 @@ def _ask_for_link(request: HttpRequest, template: str, write: Any) -> HttpRespon
     form = EmailForm(request.POST or None)
     if not form.is_valid():
         return render(request, template, {"form": form}, status=422 if form.is_bound else 200)
-    write(form.cleaned_data["email"].lower())
+    email = form.cleaned_data["email"].lower()
+    for limit, key in ((LETTERS, address_of(request)), (LETTERS_TO, email)):
+        if not limit.count(key):
+            return _too_many(request, limit, "letters")
+    write(email)
     return redirect("link-sent")
+
+
+def _too_many(request: HttpRequest, limit: GuessLimit, what: str) -> HttpResponse:
+    response = render(request, "orders/too_many.html", {"what": what}, status=429)
+    response["Retry-After"] = str(limit.retry_after)
+    return response
 
 
 @require_safe

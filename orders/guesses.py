@@ -80,5 +80,10 @@ class GuessLimit:
 
 WRONG_LINKS: Final = GuessLimit("wrong-links", burst=60, per_second=1)
 
+LETTERS: Final = GuessLimit("letters", burst=30, per_second=0.1)
+"""Mails with a link that were asked for, by where from."""
+LETTERS_TO: Final = GuessLimit("letters-to", burst=5, per_second=1 / 600)
+"""The same, by mailbox: nobody's is filled by strangers."""
+
 LOG_INS: Final = GuessLimit("log-ins", burst=30, per_second=0.5)
 """Tries to log in, right or wrong: counted before a password is looked at, which costs us far more than the asker."""

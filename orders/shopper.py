@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -26,13 +27,27 @@ def deadline_of() -> Deadline:
 
 
 def address_of(request: HttpRequest) -> str:
-    """Where a request comes from, as told by our own proxies; what a client claims beyond them is ignored."""
+    """Where a request comes from, as told by our own proxies; what a client claims beyond them is ignored.
+
+    Of IPv6 it is the network, since who has one address there has 2**64.
+    """
     passed = request.headers.get("X-Forwarded-For", "").split(",")
     count = settings.PROXY_COUNT
     if count and len(passed) >= count and (address := passed[-count].strip()):
         named = _WITH_PORT.fullmatch(address)  # as some proxies write it; each connection has another
-        return (named[1] or named[2] if named else address)[:64]
-    return str(request.META.get("REMOTE_ADDR", ""))
+        return _network(named[1] or named[2] if named else address)
+    return _network(str(request.META.get("REMOTE_ADDR", "")))
+
+
+def _network(address: str) -> str:
+    try:
+        known = ip_address(address)
+    except ValueError:
+        return address[:64]
+    if isinstance(known, IPv4Address):
+        return str(known)
+    mapped = known.ipv4_mapped
+    return str(mapped or IPv6Address(int(known) >> 64 << 64))
 
 
 def owner_of(request: HttpRequest) -> Owner:

@@ -105,7 +105,10 @@ WORDS: dict[Situation, Words] = {
     ),
     Situation.ACTION_REQUIRED: Words(
         _("One more step"),
-        _("Your bank asks you to confirm this payment. Nothing is taken until you do."),
+        _(
+            "Your bank asks you to confirm this payment. Nothing is taken until you do. If you have done so already, "
+            "do not pay again: this page will show what came of it."
+        ),
         "key",
         _("Confirm the payment with your bank; your order's page shows what comes of it."),
     ),

@@ -12,7 +12,7 @@ import pytest
 
 import config.urls  # noqa: F401  decides at its import whether there is a demo: before any test says so
 from orders import clients as order_clients
-from orders.guesses import LOG_INS, WRONG_LINKS
+from orders.guesses import LETTERS, LETTERS_TO, LOG_INS, WRONG_LINKS
 from orders.models import Order
 from payments import clients as payment_clients
 from resilience.testing import ManualClock
@@ -20,12 +20,16 @@ from tests.neighbours import HANG_AFTER, Neighbourhood
 from tests.processes.harness import Stack
 from tests.world import Shopper, World
 
+LIMITS = (LETTERS, LETTERS_TO, LOG_INS, WRONG_LINKS)
+
 
 @pytest.fixture(autouse=True)
 def _the_process_is_left_as_it_was() -> Iterator[None]:
     """An open breaker refuses the next test's calls; logging switched off blinds it; an ignored SIGTERM
     is inherited by every process it starts."""
     ending = signal.getsignal(signal.SIGTERM)
+    for limit in LIMITS:
+        limit.forget()
     yield
     payment_clients.reset()
     order_clients.reset()
@@ -38,8 +42,7 @@ def _the_process_is_left_as_it_was() -> Iterator[None]:
 @pytest.fixture
 def world(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A shop with stock and healthy neighbours; afterwards every invariant must hold."""
-    for limit in (WRONG_LINKS, LOG_INS):
-        limit.forget()
+    for limit in LIMITS:
         # However slow a machine is, no try is forgotten while a test still counts them.
         monkeypatch.setattr(limit, "_clock", ManualClock())
     world = World()

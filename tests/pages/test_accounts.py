@@ -82,6 +82,28 @@ def test_an_address_that_is_none_comes_back_with_a_sentence(
     assert 'aria-describedby="id_email_error"' in page.html
 
 
+def test_nobody_s_mailbox_is_filled_by_strangers(world: World, mailoutbox: list[Any], settings: Any) -> None:
+    settings.PROXY_COUNT = 1
+    for number in range(8):
+        asker = Shopper(headers={"X-Forwarded-For": f"198.51.100.{number}"})
+        page = asker.post(
+            "/account/password/", {"email": "Ann@example.com" if number % 2 else "ann@example.com"}
+        )
+    assert page.status == 429
+    assert "Too many mails with a link" in page.text
+    letters.wait_until_sent()
+    assert len(mailoutbox) == 5
+    assert asker.post("/account/join/", {"email": "bob@example.com"}).status == 200
+
+
+def test_one_network_does_not_write_to_everybody(
+    world: World, shopper: Shopper, mailoutbox: list[Any]
+) -> None:
+    answers = [shopper.post("/account/join/", {"email": f"n{i}@example.com"}).status for i in range(40)]
+    assert answers == [200] * 30 + [429] * 10
+    letters.wait_until_sent()
+
+
 def test_a_host_that_a_client_made_up_is_in_no_mail(
     world: World, mailoutbox: list[Any], settings: Any
 ) -> None:

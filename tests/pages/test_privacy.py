@@ -121,9 +121,15 @@ def test_an_address_is_what_our_own_proxy_says_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("198.51.100.7:1000", "198.51.100.7:2000"), ("[2001:db8::7]:1000", "2001:db8::7")]
+    ("first", "second"),
+    [
+        ("198.51.100.7:1000", "198.51.100.7:2000"),
+        ("[2001:db8::7]:1000", "2001:db8::7"),
+        ("2001:db8::7", "2001:DB8:0:0:a:b:c:d"),
+        ("198.51.100.7", "::ffff:198.51.100.7"),
+    ],
 )
-def test_an_address_is_the_same_from_whichever_port_it_comes(
+def test_an_address_is_the_same_from_whichever_port_it_comes_and_however_it_is_written(
     world: World, settings: Any, first: str, second: str
 ) -> None:
     settings.PROXY_COUNT = 1
