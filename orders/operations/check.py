@@ -16,8 +16,9 @@ from orders.outbox import Lease
 from orders.states import OrderStatus
 from payments import checks, crashpoints, dbtime
 from payments import operations as payments
+from payments.incoming import MONEY_TAKEN
 from payments.operations import PaymentView
-from payments.outcomes import ActionRequired, LookupOutcome, NotFound, NotSent, Succeeded, Unknown
+from payments.outcomes import ActionRequired, Declined, LookupOutcome, NotFound, NotSent, Succeeded, Unknown
 from payments.queries import newest
 from payments.states import PaymentStatus
 from payments.webhooks import WebhookEvent
@@ -71,6 +72,9 @@ def deliver_check(lease: Lease) -> None:
 def _found(lease: Lease, order: Order, payment: PaymentView, found: LookupOutcome) -> None:
     now = dbtime.read()
     match found:
+        case NotFound() | Declined() | ActionRequired() if lease.payload.get("event") in MONEY_TAKEN:
+            # Two things that cannot both be true: neither is written down until one of them is told again.
+            outbox.retry(lease, "the gateway told of money that it does not show")
         case NotFound():
             outbox.done(lease)
         case NotSent():

@@ -197,6 +197,18 @@ def _void_unless_paid(order: Order, payment: PaymentView, now: datetime) -> None
         payments.void(payment.id)
 
 
+def _doubt_of_the_first(payment: PaymentView, deadline: Deadline) -> NotSent | Unknown | None:
+    """A second charge of a paid payment goes back only while the first is there. Raises PoisonError if it is not."""
+    if payment.status != PaymentStatus.SUCCEEDED:
+        return None
+    found = payments.find_out(payment, deadline)
+    if isinstance(found, NotSent) or (isinstance(found, Unknown) and found.outage):
+        return found
+    if not isinstance(found, Succeeded) or found.intent != payment.intent:
+        raise PoisonError("the charge on record is not at the gateway, so this one may be the only one")
+    return None
+
+
 def deliver_refund(lease: Lease) -> None:
     """Gives the money of one intent back, under a key that never changes."""
     order, payment = subject(lease)
@@ -209,7 +221,8 @@ def deliver_refund(lease: Lease) -> None:
             outbox.done(lease)
         return
     deadline = Deadline.after_ms(settings.HOLDFAST.worker_budget_ms)
-    outcome = payments.give_back(payment, intent, deadline, edition=_edition(lease))
+    doubt = None if whole else _doubt_of_the_first(payment, deadline)
+    outcome = doubt or payments.give_back(payment, intent, deadline, edition=_edition(lease))
     crashpoints.reached("refund.called")
     with transaction.atomic():
         order = lock(order.pk)

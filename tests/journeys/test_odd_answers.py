@@ -23,7 +23,7 @@ from payments.models import MoneyCheck, Payment
 from payments.outcomes import Charge, Refused, Succeeded
 from payments.queries import open_checks
 from resilience.deadline import Deadline
-from tests.journeys.test_webhooks import told
+from tests.journeys.test_webhooks import _bank, told
 from tests.neighbours import HANG_AFTER, REFUSE
 from tests.world import DECLINED, NEEDS_ACTION, VISA, Shopper, World
 
@@ -262,3 +262,45 @@ def test_a_double_charge_is_a_violation_until_a_refund_of_that_very_charge_is_pr
             created_at=now,
         )
         assert [violation.invariant for violation in world.violations()] == found
+
+
+def test_money_that_the_gateway_tells_of_but_does_not_show_is_looked_for_until_it_does(
+    world: World, shopper: Shopper
+) -> None:
+    shopper.buy(method=NEEDS_ACTION)
+    order, payment = Order.objects.get(), Payment.objects.get()
+    assert payment.intent is not None
+    _bank(world, "pass")
+    lie = {"status": "canceled", "amount_received": 0, "latest_charge": None}
+    world.fault(world.gateway, {"match": {"method": "GET"}, "effect": {"lie": lie}})
+    assert told(payment.intent, payment.reference) == 200
+    for seconds in (1, 70, 140):
+        with world.unaudited(), world.later(seconds):
+            world.work(1)
+    assert order.number in {
+        message.order.number for message in OutboxMessage.objects.filter(status="PENDING")
+    }
+    world.heal()
+    for seconds in (210, 280):
+        with world.later(seconds):
+            world.work()
+    order.refresh_from_db()
+    assert (order.status == "PAID") == bool(kept(world, order.number))
+
+
+def test_a_charge_told_under_the_name_of_none_is_not_given_back_as_if_it_were_a_second_one(
+    world: World, shopper: Shopper
+) -> None:
+    world.fault(world.gateway, {"match": CREATE, "effect": {"lie": {"id": "pi_nobody"}}})
+    shopper.buy()
+    world.heal()
+    order = Order.objects.get()
+    assert order.status == "PAID"
+    [taken] = world.charges
+    assert told(taken["intent"], order.number) == 200
+    for seconds in (1, 70):
+        with world.later(seconds):
+            world.work()
+    assert kept(world, order.number) == order.total_minor
+    assert [letter.kind for letter in outbox.dead_letters()] == ["refund"]
+    assert [check.order_key for check in open_checks()] == [order.number]
