@@ -3,7 +3,6 @@
 import math
 import os
 import socket
-import struct
 import sys
 from typing import Any
 
@@ -40,7 +39,6 @@ timeout = 60
 graceful_timeout = math.ceil(settings.HOLDFAST.grace_seconds)
 # Whoever is idle longest makes room; below the 1,024 files that a process may usually have open.
 worker_connections = 600
-SILENCE_SECONDS = 5
 PAGE_BYTES = 200_000
 backlog = settings.HOLDFAST.web_backlog
 accesslog = None
@@ -58,10 +56,9 @@ def on_starting(server: Any) -> None:
 
 
 def post_fork(arbiter: Any, worker: Any) -> None:
-    """Accepted sockets inherit these: a page fits the buffer of a client that does not read it, or ends there."""
+    """Accepted sockets inherit this: any page fits the buffer of a client that does not read it."""
     for listener in worker.sockets:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PAGE_BYTES)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SILENCE_SECONDS, 0))
 
 
 def when_ready(arbiter: Any) -> None:

@@ -33,8 +33,9 @@ _EXPIRY_SECONDS = 0.25
 # After each read or write the loop waits this long for a busy thread. At Python's 5 ms, two hundred clients who came at
 # once kept a liveness probe up to 1.1 s; at 1 ms, half a second.
 _SWITCH_SECONDS = 0.001
-# The kernel keeps a hundred of our pages for who reads slowly; for who asks on without reading, a thread waits so long.
-_UNREAD_SECONDS = 3.0
+# A thread waits so long for a client that asks again and again and reads nothing. Not by SO_SNDTIMEO: Python's way to
+# send a file would go on waiting.
+_UNREAD_SECONDS = 5.0
 _CROWDED = 0.9  # of all connections that a process may have
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*(\d{1,12})[ \t]*\r\n", re.IGNORECASE)
 _ANY_LENGTH = re.compile(rb"\r\ncontent-length\s*:", re.IGNORECASE)
