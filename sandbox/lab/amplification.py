@@ -115,7 +115,7 @@ def _rows(word: str, run_: _Run, requests: int) -> Iterator[Row]:
     for name in _NAMES:
         worked, vain = run_.work[name], run_.in_vain[name]
         best = word == "handed on" and name == "third"
-        few = max(2, worked // 20)
+        few = worked // 20
         yield Row(
             f"{word}: worked by the {name} service, of these for nobody",
             "",
