@@ -40,7 +40,7 @@ def limited(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponse
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.method != "POST" or LOG_INS.count(address_of(request)):
             return view(request, *args, **kwargs)
-        return _too_many(request, LOG_INS, "log-in")
+        return too_many(request, LOG_INS, "log-in")
 
     return guarded
 
@@ -84,12 +84,13 @@ def _ask_for_link(request: HttpRequest, template: str, write: Any) -> HttpRespon
     email = form.cleaned_data["email"].lower()
     for limit, key in ((LETTERS, address_of(request)), (LETTERS_TO, email)):
         if not limit.count(key):
-            return _too_many(request, limit, "letters")
+            return too_many(request, limit, "letters")
     write(email)
     return redirect("link-sent")
 
 
-def _too_many(request: HttpRequest, limit: GuessLimit, what: str) -> HttpResponse:
+def too_many(request: HttpRequest, limit: GuessLimit, what: str) -> HttpResponse:
+    """429. `what` there were too many of: "letters", "log-in" or "links"."""
     response = render(request, "orders/too_many.html", {"what": what}, status=429)
     response["Retry-After"] = str(limit.retry_after)
     return response

@@ -14,6 +14,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from orders import queries
+from orders.accounts import too_many
 from orders.forms import METHODS, MethodForm
 from orders.guesses import WRONG_LINKS
 from orders.operations.check import look_again
@@ -34,9 +35,7 @@ def _counted(view: Callable[[HttpRequest, str], HttpResponse]) -> Callable[[Http
         except Http404:
             if WRONG_LINKS.count(address_of(request)):
                 raise
-        response = render(request, "orders/too_many.html", status=429)
-        response["Retry-After"] = str(WRONG_LINKS.retry_after)
-        return response
+        return too_many(request, WRONG_LINKS, "links")
 
     return counted
 
