@@ -152,6 +152,11 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         conn.sock.setblocking(False)
         self._begin(conn)
 
+    def on_client_socket_readable(self, conn: Connection, client: socket.socket) -> None:
+        """gunicorn's hook. Whoever made room in this very turn of the loop may still be among its events."""
+        if conn in self.keepalived_conns:
+            super().on_client_socket_readable(conn, client)
+
     def linger(self, connection: Connection) -> None:
         """Says that no more will come, and ends the connection when the other side has heard it."""
         try:
@@ -272,12 +277,14 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         if connection in self._waiting:
             del self._waiting[connection]  # to stand at the end again
         else:
-            self.poller.register(
-                connection.sock, selectors.EVENT_READ, lambda _: connection.heard(connection)
-            )
+            self.poller.register(connection.sock, selectors.EVENT_READ, lambda _: self._readable(connection))
         connection.timeout = time.monotonic() + seconds
         connection.heard, connection.late = heard, late
         self._waiting[connection] = None
+
+    def _readable(self, connection: Connection) -> None:
+        if connection in self._waiting:  # it may have made room for another in this very turn of the loop
+            connection.heard(connection)
 
     def _forget(self, connection: Connection) -> None:
         if connection in self._waiting:
