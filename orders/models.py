@@ -104,6 +104,7 @@ class CartLine(models.Model):
     quantity = models.PositiveIntegerField()
     names = models.JSONField()
     price_minor = models.BigIntegerField()
+    currency = models.CharField(max_length=3, default="", db_default="")
     priced_at = models.DateTimeField()
 
     class Meta:

@@ -29,7 +29,17 @@ class CartItem:
     quantity: int
     names: Mapping[str, str]
     price_minor: int
+    currency: str
     priced_at: datetime
+
+    @property
+    def price(self) -> Money | None:
+        """None when the price was noted under another base currency, or none was noted with it."""
+        return (
+            Money(self.price_minor, self.currency)
+            if self.currency == settings.HOLDFAST.base_currency
+            else None
+        )
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class CartView:
 
 
 _CART_FIELDS = ("pk", "token", "currency", "read_at")
-_LINE_FIELDS = ("pk", "sku", "quantity", "names", "price_minor", "priced_at")
+_LINE_FIELDS = ("pk", "sku", "quantity", "names", "price_minor", "currency", "priced_at")
 
 
 def cart_view(carts: QuerySet[Cart]) -> CartView | None:
@@ -165,9 +175,14 @@ class Shelf:
 CATALOG_FRESH = timedelta(seconds=30)
 
 
+def products() -> QuerySet[ProductSnapshot]:
+    """What is on the shelf; products that were stored under another base currency are not."""
+    return ProductSnapshot.objects.filter(currency=settings.HOLDFAST.base_currency)
+
+
 def shelf(offer: CurrencyOffer) -> Shelf:
     """Products with prices in one currency."""
-    rows = list(ProductSnapshot.objects.all())
+    rows = list(products())
     free = _free_units()
     oldest = min((row.fetched_at for row in rows), default=None)
     cards = tuple(
@@ -369,5 +384,5 @@ def newest_orders(limit: int) -> list[OrderOutcome]:
 
 def first_price() -> CartItem | None:
     """The first product of the shelf with its price in the base currency."""
-    row = ProductSnapshot.objects.first()
-    return CartItem(0, row.sku, 1, row.names, row.price_minor, row.fetched_at) if row else None
+    row = products().first()
+    return CartItem(0, row.sku, 1, row.names, row.price_minor, row.currency, row.fetched_at) if row else None

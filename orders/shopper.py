@@ -106,8 +106,9 @@ def price_of(cart: CartView, currency: str) -> tuple[PricedCart | None, str]:
 
 def currency_words(error: CurrencyUnavailableError) -> str:
     """Why a currency is not offered."""
-    return _("There is no usable exchange rate for %(currency)s at the moment, so we offer EUR only.") % {
-        "currency": error.currency
+    return _("There is no usable exchange rate for %(currency)s at the moment. Please order in %(base)s.") % {
+        "currency": error.currency,
+        "base": settings.HOLDFAST.base_currency,
     }
 
 

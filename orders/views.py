@@ -101,7 +101,7 @@ class SummaryRow:
 def _rows(cart: CartView, priced: PricedCart | None) -> list[SummaryRow]:
     if priced is None or priced.quote is None:
         return []
-    before = {line.sku: Money(line.price_minor, settings.HOLDFAST.base_currency) for line in cart.lines}
+    before = {line.sku: line.price for line in cart.lines}
     rows = []
     for line in priced.quote.lines:
         seen = before.get(line.sku)

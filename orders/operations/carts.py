@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db import transaction
 
-from orders.models import Cart, CartLine, ProductSnapshot
-from orders.queries import CartView, cart_view
+from orders.models import Cart, CartLine
+from orders.queries import CartView, cart_view, products
 
 MAX_QUANTITY = 999
 MAX_LINES = 50
@@ -34,14 +34,15 @@ class Owner:
 def _cart(owner: Owner, *, create: bool = False) -> Cart | None:
     """The basket, locked. Call inside a transaction."""
     carts = Cart.objects.select_for_update()
+    base = settings.HOLDFAST.base_currency
     if owner.user_id is not None:
         found = carts.filter(user_id=owner.user_id).first()
         if found is None and create:
-            Cart.objects.bulk_create([Cart(user_id=owner.user_id)], ignore_conflicts=True)
+            Cart.objects.bulk_create([Cart(user_id=owner.user_id, currency=base)], ignore_conflicts=True)
             found = carts.filter(user_id=owner.user_id).first()
         return found
     found = carts.filter(token=owner.token, user__isnull=True).first() if owner.token else None
-    return found or (Cart.objects.create() if create else None)
+    return found or (Cart.objects.create(currency=base) if create else None)
 
 
 def _reload(cart: Cart) -> CartView:
@@ -53,7 +54,7 @@ def _reload(cart: Cart) -> CartView:
 def add(owner: Owner, sku: str, quantity: int) -> CartView:
     """Adds units of a product. Raises CartError; makes the basket if there is none."""
     _check(quantity)
-    product = ProductSnapshot.objects.filter(sku=sku).first()
+    product = products().filter(sku=sku).first()
     if product is None:
         raise CartError("unknown_product")
     with transaction.atomic():
@@ -68,6 +69,7 @@ def add(owner: Owner, sku: str, quantity: int) -> CartView:
                 quantity=quantity,
                 names=product.names,
                 price_minor=product.price_minor,
+                currency=product.currency,
                 priced_at=product.fetched_at,
             )
         else:

@@ -120,10 +120,9 @@ def _from_snapshots(cart: CartView, now: datetime, error: CatalogUnavailable) ->
 
 def _snapshot(line: CartItem, now: datetime, retry_after: float | None) -> _Known:
     oldest = now - timedelta(seconds=settings.HOLDFAST.catalog_snapshot_seconds)
-    if line.priced_at < oldest:
+    if line.price is None or line.priced_at < oldest:
         raise CatalogDownError(retry_after)
-    unit = Money(line.price_minor, settings.HOLDFAST.base_currency)
-    return _Known(line.sku, line.names.get("en", line.sku), line.names, unit, line.priced_at)
+    return _Known(line.sku, line.names.get("en", line.sku), line.names, line.price, line.priced_at)
 
 
 def refresh_snapshots(cart: CartView, products: Iterable[Product], now: datetime) -> None:
@@ -133,14 +132,13 @@ def refresh_snapshots(cart: CartView, products: Iterable[Product], now: datetime
     for line in cart.lines:
         product = by_sku.get(line.sku)
         # A price seen again within the minute is not worth a write.
-        if product and (
-            product.price.minor != line.price_minor or now - line.priced_at > timedelta(seconds=60)
-        ):
+        if product and (product.price != line.price or now - line.priced_at > timedelta(seconds=60)):
+            minor, code = product.price.minor, product.price.currency
             changed.append(
-                CartLine(pk=line.id, price_minor=product.price.minor, priced_at=now, names=names_of(product))
+                CartLine(pk=line.id, price_minor=minor, currency=code, priced_at=now, names=names_of(product))
             )
     if changed:
-        CartLine.objects.bulk_update(changed, ["price_minor", "priced_at", "names"])
+        CartLine.objects.bulk_update(changed, ["price_minor", "currency", "priced_at", "names"])
 
 
 def chargeable_rate(currency: str, now: datetime, deadline: Deadline) -> Rate:

@@ -14,6 +14,7 @@ from orders.models import CartLine, Order, OutboxMessage, StockItem
 from orders.operations import quoting
 from payments import mode
 from resilience.deadline import Deadline
+from tests.neighbours import REFUSE
 from tests.world import Shopper, World
 
 
@@ -292,3 +293,19 @@ def test_a_form_whose_csrf_token_expired_comes_back_with_the_basket_and_what_was
     again = {**page.forms["/checkout/"], "method": "pm_card_visa"}
     assert "Thank you" in shopper.submit(again).text
     assert len(world.charges) == 1
+
+
+def test_prices_noted_under_another_base_currency_are_neither_shown_nor_charged(
+    world: World, shopper: Shopper, tune: Any
+) -> None:
+    shopper.put_in_basket("ROPE-12")
+    form = shopper.checkout_form()
+    tune(base_currency="USD", currencies=("USD", "EUR"))
+    world.fault(world.catalog, REFUSE)
+    shelf = shopper.get("/")
+    assert (shelf.status, "Mooring rope" in shelf.text) == (200, False)
+    page = shopper.submit(form)
+    assert page.status in {409, 503}
+    assert "Prices cannot be had at the moment" in shopper.get("/cart/").text
+    assert not Order.objects.exists()
+    assert world.charges == []

@@ -208,6 +208,7 @@ class Shop(RuleBasedStateMachine):
                 "quantity": form.shown_minor // 1000,
                 "names": {"en": "Thing"},
                 "price_minor": 1000,
+                "currency": "EUR",
                 "priced_at": self.time.now,
             },
         )
@@ -482,7 +483,7 @@ class Shop(RuleBasedStateMachine):
 
 def _cart(form: place.Checkout, number: int) -> CartView:
     quantity = form.shown_minor // 1000
-    item = CartItem(0, SKU, quantity, {"en": "Thing"}, 1000, dbtime.read())
+    item = CartItem(0, SKU, quantity, {"en": "Thing"}, 1000, "EUR", dbtime.read())
     return CartView(number, form.owner, "EUR", (item,), dbtime.read())
 
 
