@@ -20,6 +20,12 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
+def base_currency() -> str:
+    """The currency of the catalog's prices."""
+    code: str = settings.HOLDFAST.base_currency
+    return code
+
+
 def new_number() -> str:
     """A number to read out. Random, so that it tells nothing about how many orders there are."""
     letters = "".join(secrets.choice(_ALPHABET) for _ in range(10))
@@ -89,7 +95,7 @@ class Cart(models.Model):
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="cart"
     )
-    currency = models.CharField(max_length=3, default="EUR")
+    currency = models.CharField(max_length=3, default=base_currency)
     updated_at = models.DateTimeField(auto_now=True)
 
     def __str__(self) -> str:

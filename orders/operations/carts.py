@@ -34,15 +34,14 @@ class Owner:
 def _cart(owner: Owner, *, create: bool = False) -> Cart | None:
     """The basket, locked. Call inside a transaction."""
     carts = Cart.objects.select_for_update()
-    base = settings.HOLDFAST.base_currency
     if owner.user_id is not None:
         found = carts.filter(user_id=owner.user_id).first()
         if found is None and create:
-            Cart.objects.bulk_create([Cart(user_id=owner.user_id, currency=base)], ignore_conflicts=True)
+            Cart.objects.bulk_create([Cart(user_id=owner.user_id)], ignore_conflicts=True)
             found = carts.filter(user_id=owner.user_id).first()
         return found
     found = carts.filter(token=owner.token, user__isnull=True).first() if owner.token else None
-    return found or (Cart.objects.create(currency=base) if create else None)
+    return found or (Cart.objects.create() if create else None)
 
 
 def _reload(cart: Cart) -> CartView:

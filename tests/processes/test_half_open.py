@@ -8,16 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.neighbours import REFUSE, Neighbourhood
-from tests.processes.harness import Browser, Stack, eventually
+from tests.processes.harness import TIME_ENOUGH, Browser, Stack, eventually
 
 pytestmark = pytest.mark.process
 PROBES, PROCESSES, OPEN_SECONDS, ANSWER_SECONDS = 3, 4, 5, 2
 _PATIENT = {
+    **TIME_ENOUGH,
     "WEB_WORKERS": "2",
     "WEB_THREADS": "32",
-    "CHECKOUT_BUDGET_MS": "25000",
-    "OWN_WORK_MS": "15000",
-    "INLINE_LEASE_SECONDS": "30",
     "PAYMENT_BREAKER_WINDOW": "2",
     "PAYMENT_BREAKER_MIN_CALLS": "2",
     "PAYMENT_BREAKER_OPEN_SECONDS": str(OPEN_SECONDS),
