@@ -301,6 +301,7 @@ def test_of_two_hundred_checkouts_at_once_exactly_fifty_are_accepted_at_a_limit_
         INLINE_LEASE_SECONDS="70",
         WEB_WORKERS="2",
         WEB_THREADS="60",
+        DATABASE_POOL_MIN="60",  # or some of the crowd are turned away for want of a connection
         SHED_CHECKOUT_SHARE="1",
         SPARE_THREADS="2",
     )
@@ -323,10 +324,8 @@ def test_of_two_hundred_checkouts_at_once_exactly_fifty_are_accepted_at_a_limit_
     refused = [page for page in pages if page.status == 503]
     assert (len(accepted), len(refused)) == (50, 150)
     assert all(int(page.headers["Retry-After"]) > 0 for page in refused)
-    # A busy machine may turn a few away for want of a connection; the others read why.
-    limited = [page for page in refused if "we cannot accept this order without payment" in page.text]
-    assert len(limited) >= 100
-    assert all("your basket is kept" in page.text for page in limited)
+    assert all("we cannot accept this order without payment" in page.text for page in refused)
+    assert all("your basket is kept" in page.text for page in refused)
     assert stack.orders() == {"AWAITING_PAYMENT": 50}
     assert neighbours.money_calls == []
     stack.audit()
