@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
+import select
 import selectors
 import socket
 import sys
@@ -21,12 +22,15 @@ from django.conf import settings
 from gunicorn.http import get_parser
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn, ThreadWorker
 
+from config import syscalls
 from resilience.stopping import FAMILY, Stage
 
 REQUEST_SECONDS = 10.0
 """From a request's first byte to its last."""
 LINGER_SECONDS = 2.0
 """For the other side to close, once it has its last answer: a close with bytes unread would take the answer back."""
+REST_SECONDS = 0.02
+"""After a turn that refused somebody, so that the next has several to refuse: each turn costs those who are served."""
 _HEAD_BYTES = 32_768
 _READ_BYTES = 65_536
 _EXPIRY_SECONDS = 0.25
@@ -83,7 +87,7 @@ class Connection(TConn):  # type: ignore[misc]
         """Takes what has come; whether that is a request. Raises Refused, or OSError when the client has gone."""
         ended = False
         with suppress(BlockingIOError):
-            part = self.sock.recv(_READ_BYTES)
+            part = syscalls.recv(self.sock)
             self.received += part
             ended = not part
         whole = self._is_whole()
@@ -129,6 +133,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         sys.setswitchinterval(_SWITCH_SECONDS)
         self._waiting: dict[Connection, None] = {}  # the one that has waited longest first
         self._expire_at = 0.0
+        self._refused = False  # somebody, in this turn of the loop
         self._coming: set[Connection] = set()  # have been given a thread, and are not yet known to the door
 
     def accept(self, listener: Any) -> None:
@@ -169,11 +174,19 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
 
     def murder_pending(self) -> None:
         """gunicorn's hook, once a turn of the loop: ends what has taken too long."""
+        if self._refused:
+            self._refused = False
+            self._rest()
         now = time.monotonic()
         if now >= self._expire_at:
             self._expire_at = now + _EXPIRY_SECONDS
             for connection in [one for one in self._waiting if one.timeout <= now]:
                 connection.late(connection)
+
+    def _rest(self) -> None:
+        """Until somebody has been served or connects."""
+        # All of these were opened before any client: their numbers are small enough for select.
+        select.select([self.method_queue, *self.sockets], [], [], REST_SECONDS)
 
     def _cap_keepalive(self, deadline: float) -> None:
         """gunicorn's hook: the worker stops."""
@@ -206,6 +219,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         serving = self.alive and FAMILY.now is Stage.SERVING
         answer = self.wsgi.refuse_early(request, len(self._coming)) if serving else None
         if answer is not None:
+            self._refused = True
             self._say(connection, answer, self._keep)
             return
         self._forget(connection)
@@ -240,7 +254,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
 
     def _say(self, connection: Connection, answer: bytes, then: Callable[[Connection], None]) -> None:
         try:
-            whole = connection.sock.send(answer) == len(answer)
+            whole = syscalls.send(connection.sock, answer) == len(answer)
         except OSError:
             whole = False
         (then if whole else self._end)(connection)

@@ -6,6 +6,8 @@ import os
 import selectors
 import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from gunicorn.config import Config
 from gunicorn.glogging import Logger
 
+from config import web_worker
 from config.web_worker import Connection, PatientWorker
 
 
@@ -64,3 +67,66 @@ def test_who_makes_room_in_the_very_turn_in_which_it_speaks_is_counted_out_once_
             assert not worker.keepalived_conns
             with pytest.raises(ConnectionResetError):
                 first.recv(1)
+
+
+class Full:
+    """A door with no place left."""
+
+    def refuse_early(self, head: bytes, coming: int) -> bytes:
+        return b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.fixture
+def full(worker: PatientWorker) -> Iterator[PatientWorker]:
+    """As `worker`, with a door with no place left."""
+    worker.wsgi = Full()
+    worker.method_queue.init()
+    yield worker
+    worker.method_queue.close()
+
+
+def refused(worker: PatientWorker, client: socket.socket) -> None:
+    client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    worker.wait_for_and_dispatch_events(10)
+    assert client.recv(12) == b"HTTP/1.1 503"
+
+
+def rests(worker: PatientWorker) -> bool:
+    """Whether the turn ends with a rest, as long as this one's, when nothing happens."""
+    begun = time.monotonic()
+    worker.murder_pending()
+    return time.monotonic() - begun >= web_worker.REST_SECONDS
+
+
+def test_a_turn_that_refused_somebody_is_followed_by_one_rest(
+    full: PatientWorker, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_worker, "REST_SECONDS", 1.0)
+    with socket.create_connection(listener.getsockname()) as client:
+        full.wait_for_and_dispatch_events(10)
+        assert not rests(full)
+        refused(full, client)
+        assert rests(full)
+        assert not rests(full)
+
+
+def test_the_rest_ends_when_somebody_has_been_served(
+    full: PatientWorker, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_worker, "REST_SECONDS", 60.0)
+    with socket.create_connection(listener.getsockname()) as client:
+        full.wait_for_and_dispatch_events(10)
+        refused(full, client)
+        threading.Timer(0.1, full.method_queue.defer, [lambda: None]).start()
+        assert not rests(full)
+
+
+def test_the_rest_ends_when_somebody_connects(
+    full: PatientWorker, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_worker, "REST_SECONDS", 60.0)
+    with socket.create_connection(listener.getsockname()) as client:
+        full.wait_for_and_dispatch_events(10)
+        refused(full, client)
+        with socket.create_connection(listener.getsockname()):
+            assert not rests(full)
