@@ -243,8 +243,8 @@ _LIMIT = (
     "Python. A request that there is no place for is therefore answered by the loop that read it, and never gets a "
     "thread; through a thread of gunicorn's, before Django, it took 0.40 ms, and 0.49 of the capacity were left at 10 "
     "times. Answered with Python's own calls on sockets it took 0.24 to 0.32 ms and left about 0.84; with calls that "
-    "keep the interpreter lock, and a rest of up to 20 ms after each turn that refused, it takes 0.10 ms. The same crowd "
-    "sent to another process, of which the server sees nothing, leaves about 0.95 on two cores."
+    "keep the interpreter lock, and a rest of up to 20 ms after each turn that refused, it takes 0.10 ms. The same "
+    "crowd sent to another process, of which the server sees nothing, leaves about 0.95 on two cores."
 )
 
 
