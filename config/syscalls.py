@@ -24,7 +24,8 @@ def recv(sock: socket.socket) -> bytes:
 
     Raises OSError as `socket.recv` does, BlockingIOError when nothing has come.
     """
-    return _BUFFER[: _done(_LIBC.recv(sock.fileno(), _BUFFER, len(_BUFFER), socket.MSG_DONTWAIT))]
+    size = _done(_LIBC.recv(sock.fileno(), _BUFFER, len(_BUFFER), socket.MSG_DONTWAIT))
+    return ctypes.string_at(_BUFFER, size)
 
 
 def send(sock: socket.socket, data: bytes) -> int:
