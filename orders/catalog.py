@@ -5,6 +5,7 @@ Wire format: the catalog's own OpenAPI document. Thread-safe.
 
 from __future__ import annotations
 
+import logging
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from resilience.deadline import Deadline
     from resilience.http import HttpResponse, HttpSession
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
-HIGHEST_PRICE_MINOR: Final = 99_999_999  # more than this the gateway takes in no single payment
+HIGHEST_PRICE_MINOR: Final = 99_999_999
 PAGE_SIZE: Final = 100
-_SKU: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_SKU: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", re.ASCII)  # what the tables have room for
 _LANGUAGE: Final = re.compile(r"[a-z]{2}", re.ASCII)
 _LONGEST_NAME: Final = 200
 _LONGEST_DESCRIPTION: Final = 2000
@@ -63,7 +66,7 @@ class CatalogAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One page of the catalog. `total` counts all pages; unusable products are left out."""
+    """One page of the catalog. `total` counts all pages; unusable products are logged and left out."""
 
     products: tuple[Product, ...]
     total: int
@@ -185,12 +188,17 @@ class CatalogClient:
             raise errors.BadAnswer("the answer does not say how many products there are", status=200)
         as_of = self._wall_clock()
         products: dict[str, Product] = {}
+        broken: dict[str, str] = {}
         for row in rows[:PAGE_SIZE]:
             try:
                 product = self._product(row, as_of)
-            except _Broken:
+            except _Broken as error:
+                named = row.get("sku") if isinstance(row, dict) else row
+                broken[ascii(named)[:60]] = str(error)
                 continue
             products.setdefault(product.sku, product)
+        if broken:
+            logger.error("catalog broke its contract", extra={"products": broken})
         if rows and not products:
             raise errors.BadAnswer("no product in the answer is usable", status=200)
         return Listing(tuple(products.values()), total, _etag(response.headers.get("etag")))

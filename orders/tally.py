@@ -23,6 +23,7 @@ class End(StrEnum):
     PRICE_CHANGED = "price_changed"
     SOLD_OUT = "sold_out"
     UNPAID_LIMIT = "unpaid_limit"
+    NOT_CHARGEABLE = "not_chargeable"
     CATALOG_DOWN = "catalog_down"
     CURRENCY_UNAVAILABLE = "currency_unavailable"
 

@@ -23,6 +23,7 @@ from orders.operations.place import (
     BasketChangedError,
     Checkout,
     EmptyCartError,
+    NotChargeableError,
     PriceChangedError,
     check_out,
     find_existing,
@@ -174,6 +175,13 @@ def _try_to_place(request: HttpRequest, form: CheckoutForm, wish: Checkout, cart
     except PriceChangedError as error:
         alert = _("The price changed since you saw it. Please check the new total and confirm again.")
         return _form(request, form, status=409, alert=alert, priced=error.priced, code=wish.currency)
+    except NotChargeableError as error:
+        alert = (
+            _("This comes to more than one payment can be. Nothing was ordered; please order less at a time.")
+            if error.total.minor > 0
+            else _("There is nothing to pay for this basket, and we can only take orders that are paid for.")
+        )
+        return _form(request, form, status=422, alert=alert, code=wish.currency)
     except SoldOutError as error:
         words = (
             _("Not enough left for your order: %(what)s. Nothing was ordered or charged.")

@@ -15,6 +15,10 @@ _SENT_TIMES_100 = frozenset({"ISK", "UGX"})
 _STEP = {"BHD": 10, "JOD": 10, "KWD": 10, "OMR": 10, "TND": 10, "MGA": 100}
 
 
+_MOST_AT_ONCE = 99_999_999
+"""Eight digits, "Minimum and maximum charge amounts" of the same page."""
+
+
 class NotChargeable(ValueError):
     """The gateway cannot take exactly this amount in this currency."""
 
@@ -22,6 +26,16 @@ class NotChargeable(ValueError):
 def charge_step(currency: str) -> int:
     """Return the smallest amount, in ISO minor units, of which a charge in `currency` must be a multiple."""
     return _STEP.get(currency, 1)
+
+
+def can_charge(amount_minor: int, currency: str) -> bool:
+    """Whether one payment can be of this amount, in ISO minor units. What a shop's own contract adds to the
+    smallest and largest amount only the gateway knows.
+    """
+    try:
+        return 1 <= to_wire(amount_minor, currency) <= _MOST_AT_ONCE
+    except NotChargeable:
+        return False
 
 
 def to_wire(amount_minor: int, currency: str) -> int:

@@ -23,13 +23,14 @@ from orders.operations.pay import create_payment, promise_charge, take_money_at_
 from orders.operations.quoting import CatalogDownError, CurrencyUnavailableError, PricedCart, quote_cart
 from orders.operations.steps import SHOPPER, move, tell
 from orders.outbox import Lease
-from orders.pricing import Freshness, Quote
+from orders.pricing import Freshness, Money, Quote
 from orders.queries import CartView
 from orders.states import OrderAction, OrderStatus
 from orders.tally import CHECKOUTS, End
 from payments import crashpoints, dbtime, mode
 from payments import operations as payments
 from payments.batch import Batch
+from payments.minor_units import can_charge
 from payments.operations import PaymentView
 from resilience.deadline import Deadline
 
@@ -42,6 +43,14 @@ class PriceChangedError(Exception):
     def __init__(self, priced: PricedCart) -> None:
         super().__init__("the price changed")
         self.priced = priced
+
+
+class NotChargeableError(Exception):
+    """The basket comes to an amount that no single payment can have: nothing at all, or too much."""
+
+    def __init__(self, total: Money) -> None:
+        super().__init__("the total cannot be charged")
+        self.total = total
 
 
 class EmptyCartError(Exception):
@@ -78,8 +87,8 @@ def check_out(form: Checkout, cart: CartView, deadline: Deadline) -> str:
     """Makes an order of a basket and takes the money, or accepts it unpaid. Returns the order's token.
 
     Submitting the same form again returns the same order. Raises EmptyCartError, PriceChangedError,
-    BasketChangedError, stock.SoldOutError, UnpaidLimitError, CatalogDownError, CurrencyUnavailableError;
-    then no order was made and the basket is as it was.
+    BasketChangedError, NotChargeableError, stock.SoldOutError, UnpaidLimitError, CatalogDownError,
+    CurrencyUnavailableError; then no order was made and the basket is as it was.
     """
     try:
         token, end = _place_and_pay(form, cart, deadline)
@@ -104,6 +113,7 @@ _REFUSALS: dict[type[Exception], End] = {
     EmptyCartError: End.EMPTY,
     BasketChangedError: End.BASKET_CHANGED,
     PriceChangedError: End.PRICE_CHANGED,
+    NotChargeableError: End.NOT_CHARGEABLE,
     UnpaidLimitError: End.UNPAID_LIMIT,
     stock.SoldOutError: End.SOLD_OUT,
     CatalogDownError: End.CATALOG_DOWN,
@@ -120,6 +130,8 @@ def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> tuple[
     quote = priced.quote
     if priced.gone or quote.total.minor != form.shown_minor:
         raise PriceChangedError(priced)
+    if not can_charge(quote.total.minor, quote.total.currency):
+        raise NotChargeableError(quote.total)
     degraded = mode.current().degraded
     later = degraded or payments.in_doubt()
     stock.glance(_wanted(quote))

@@ -72,7 +72,7 @@ def test_what_the_catalog_does_not_have_is_missing(client):
 
 
 def test_what_cannot_be_a_sku_is_missing_without_a_call(sandbox, client):
-    strange = ["", "A,B", "A&limit=1", "../x", "A\0", "x" * 65, "ы"]
+    strange = ["", "A,B", "A&limit=1", "../x", "A\0", "x" * 41, "ы"]
     assert client.batch(strange, soon()) == CatalogAnswer({}, frozenset(strange))
     assert sandbox.ledger()["requests"] == []
 
@@ -120,6 +120,17 @@ def test_a_product_given_twice_is_believed_neither_time(sandbox, client):
 def test_a_product_nobody_asked_for_is_ignored(sandbox, client):
     answering(sandbox, product(), product(sku="EXTRA", price=None))
     assert set(client.batch(["ROPE-12"], soon()).products) == {"ROPE-12"}
+
+
+def test_a_listed_product_that_breaks_the_contract_is_named_in_the_log_and_spoils_no_other(
+    sandbox, client, caplog
+):
+    long = "L" * 41  # more than the tables have room for
+    answering(sandbox, product(sku=long), product(price=None), product(sku="BELL-15"))
+    listing = client.listing(soon())
+    assert [found.sku for found in listing.products] == ["BELL-15"]
+    (record,) = [record for record in caplog.records if record.message == "catalog broke its contract"]
+    assert record.products == {f"'{long}'": "sku", "'ROPE-12'": "price"}
 
 
 def test_a_dangerous_picture_and_an_unusable_translation_are_dropped_and_the_product_stays(sandbox, client):

@@ -101,6 +101,22 @@ def test_a_deferred_order_keeps_its_amount_whatever_price_and_rate_do_before_the
     assert shown_total(shopper.get(page.path).text) * 100 == accepted
 
 
+@pytest.mark.parametrize(
+    ("price", "quantity", "said"),
+    [(0, 1, "There is nothing to pay for this basket"), (99_999_999, 2, "more than one payment can be")],
+    ids=["nothing", "too much"],
+)
+def test_a_total_that_no_payment_can_have_is_told_before_anything_is_ordered(
+    world: World, shopper: Shopper, price: int, quantity: int, said: str
+) -> None:
+    set_price(world, "ROPE-12", price)
+    shopper.put_in_basket(quantity=quantity)
+    page = shopper.submit(shopper.checkout_form())
+    assert page.status == 422
+    assert said in page.text
+    assert (Order.objects.count(), CartLine.objects.count(), world.charges) == (0, 1, [])
+
+
 # OP-16
 
 
