@@ -19,7 +19,7 @@ from django.core.checks import CheckMessage, Error, Warning, register
 from config.budget import threads_taken
 from config.environment import ConfigurationError, HoldfastSettings
 from orders.currencies import EXPONENTS
-from payments.dependencies import DependencySettings
+from payments.dependencies import DependencySettings, patient
 from resilience import budget
 from resilience.budget import CallBudget, call_budget
 
@@ -161,7 +161,7 @@ def _of_dependency(
         yield _share_too_small(config, prefix, dependency, share)
         return
     call = call_budget(share, dependency.attempts, dependency.backoff_ms)
-    yield from _slow_call(prefix, dependency, call)
+    yield from _slow_call(config, prefix, dependency, call)
     yield from _notices(config, prefix, dependency, call)
     yield from _pauses(prefix, dependency, call)
     yield from _threads(config, prefix, dependency, call)
@@ -192,13 +192,18 @@ def _share_too_small(
     )
 
 
-def _slow_call(prefix: str, dependency: DependencySettings, call: CallBudget) -> Iterator[Problem]:
+def _slow_call(
+    config: HoldfastSettings, prefix: str, dependency: DependencySettings, call: CallBudget
+) -> Iterator[Problem]:
     slow = dependency.breaker_slow_call_ms
-    if slow is not None and slow >= call.call_ms:
+    timeout, whose = call.call_ms, "a call"
+    if dependency is config.payment:  # the workers' calls have a timeout of their own
+        timeout, whose = min((timeout, whose), (patient(config.worker_budget_ms).call_ms, "a worker's call"))
+    if slow is not None and slow >= timeout:
         yield Problem(
             "E007",
-            f"{prefix}_BREAKER_SLOW_CALL_MS ({slow}) is not below the timeout of a call ({call.call_ms} ms): "
-            f"no call could ever be slow; {call.call_ms - 1} would do.",
+            f"{prefix}_BREAKER_SLOW_CALL_MS ({slow}) is not below the timeout of {whose} ({timeout} ms): "
+            f"no call could ever be slow; {timeout - 1} would do.",
         )
 
 
@@ -326,15 +331,36 @@ def _shutdown(config: HoldfastSettings) -> Iterator[Problem]:
 
 
 def _queue(config: HoldfastSettings) -> Iterator[Problem]:
-    threads = config.web_threads * config.web_workers
+    # Each process listens on a socket of its own, so what waits in one queue is served by its threads alone.
+    threads = config.web_threads
     wait = budget.queue_wait_ms(config.web_backlog, config.checkout_budget_ms, threads) / 1000
     if wait > config.caller_timeout_seconds:
         fitting = int(config.caller_timeout_seconds * 1000 * threads / config.checkout_budget_ms)
         yield Problem(
             "E014",
-            f"WEB_BACKLOG ({config.web_backlog}) × CHECKOUT_BUDGET_MS ({config.checkout_budget_ms}) ÷ {threads} "
-            f"threads is {wait:.1f} s of queue, longer than a caller waits (CALLER_TIMEOUT_SECONDS, "
+            f"WEB_BACKLOG ({config.web_backlog}) × CHECKOUT_BUDGET_MS ({config.checkout_budget_ms}) ÷ WEB_THREADS "
+            f"({threads}) is {wait:.1f} s of queue, longer than a caller waits (CALLER_TIMEOUT_SECONDS, "
             f"{config.caller_timeout_seconds:g}); {max(1, fitting)} would do.",
+        )
+
+
+def _rate_ages(config: HoldfastSettings) -> Iterator[Problem]:
+    fresh, charge, show = (
+        config.rates_fresh_seconds,
+        config.rates_charge_limit_seconds,
+        config.rates_show_limit_seconds,
+    )
+    if charge < max(1, fresh):
+        yield Problem(
+            "E018",
+            f"RATES_CHARGE_LIMIT_SECONDS ({charge}) is shorter than a rate counts as fresh (RATES_FRESH_SECONDS, "
+            f"{fresh}); {max(1, fresh)} would do.",
+        )
+    if show < charge:
+        yield Problem(
+            "E019",
+            f"RATES_SHOW_LIMIT_SECONDS ({show}) is shorter than RATES_CHARGE_LIMIT_SECONDS ({charge}): prices would "
+            f"be charged that may not be shown; {charge} would do.",
         )
 
 
@@ -365,6 +391,7 @@ _RULES: tuple[Callable[[HoldfastSettings], Iterator[Problem]], ...] = (
     _visibility,
     _shutdown,
     _queue,
+    _rate_ages,
     _traces,
 )
 

@@ -54,7 +54,7 @@ class Reader:
             return ""
         return default
 
-    def integer(self, name: str, default: int, low: int = 0, high: int = 10**12) -> int:
+    def integer(self, name: str, default: int, low: int = 0, high: int = 10**9) -> int:
         self._note(name, f"whole number, {_range(low, high)}", str(default))
         raw = self._environ.get(name, "").strip()
         if not raw:
@@ -217,7 +217,7 @@ def _dependency(
             env.number(f"{prefix}_BREAKER_HALF_OPEN_MAX_SECONDS", "30", low="0.01")
         ),
         bulkhead=env.integer(f"{prefix}_BULKHEAD", 20, low=1, high=10_000),
-        rate_limit=env.integer(f"{prefix}_RATE_LIMIT", limit, low=1, high=1_000_000),
+        rate_limit=env.integer(f"{prefix}_RATE_LIMIT", limit, low=1, high=100_000),
         rate_period_ms=env.integer(f"{prefix}_RATE_PERIOD_MS", period, low=1, high=3_600_000),
         retry_budget=float(env.number(f"{prefix}_RETRY_BUDGET", "0.1", high="1")),
     )
@@ -264,12 +264,12 @@ def read_holdfast(env: Reader) -> HoldfastSettings:
         degraded_reserve_seconds=env.integer("DEGRADED_RESERVE_SECONDS", 3600, low=1),
         degraded_max_order_total=env.integer("DEGRADED_MAX_ORDER_TOTAL", 50_000, low=0),
         degraded_max_unpaid_orders=env.integer("DEGRADED_MAX_UNPAID_ORDERS", 10_000, low=0),
-        degraded_max_unpaid_total=env.integer("DEGRADED_MAX_UNPAID_TOTAL", 1_000_000, low=0),
+        degraded_max_unpaid_total=env.integer("DEGRADED_MAX_UNPAID_TOTAL", 1_000_000, high=10**12),
         degraded_after_open_seconds=float(env.number("DEGRADED_AFTER_OPEN_SECONDS", "60", low="0.1")),
         degraded_quorum=float(env.number("DEGRADED_QUORUM", "0.5", low="0.01", high="1")),
         degraded_min_seconds=float(env.number("DEGRADED_MIN_SECONDS", "60")),
         recover_after_closed_seconds=float(env.number("RECOVER_AFTER_CLOSED_SECONDS", "15", low="0.1")),
-        rates_fresh_seconds=env.integer("RATES_FRESH_SECONDS", 3600),
+        rates_fresh_seconds=env.integer("RATES_FRESH_SECONDS", 3600, low=1),
         rates_provider_max_days=env.integer("RATES_PROVIDER_MAX_DAYS", 4),
         rates_show_limit_seconds=env.integer("RATES_SHOW_LIMIT_SECONDS", 864_000),
         rates_charge_limit_seconds=env.integer("RATES_CHARGE_LIMIT_SECONDS", 86_400),

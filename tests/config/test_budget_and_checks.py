@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,13 @@ from django.core.management import call_command
 from django.core.management.base import CommandError, SystemCheckError
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
+from config import shedding
 from config.checks import problems
 from config.environment import HoldfastSettings, Reader, read_holdfast
+from orders import queries
+from orders.models import RateRecord
+from payments import mode
+from payments.dependencies import build_chain, build_session, patient
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NEIGHBOURS = dict.fromkeys(("PAYMENT_URL", "CATALOG_URL", "RATES_URL"), "http://127.0.0.1:9")
@@ -61,6 +68,13 @@ BROKEN = [
         "239",
     ),
     (
+        "E007",
+        {"PAYMENT_BREAKER_SLOW_CALL_MS": "200", "WORKER_BUDGET_MS": "150"},
+        "the timeout of a worker's call (150 ms)",
+        "PAYMENT_BREAKER_SLOW_CALL_MS",
+        "149",
+    ),
+    (
         "E008",
         {"PAYMENT_BREAKER_MIN_CALLS": "100", "PAYMENT_BREAKER_WINDOW": "100", "EXPECTED_RPS": "2"},
         "PAYMENT_BREAKER_MIN_CALLS (100) come together in 99.2 s",
@@ -91,7 +105,21 @@ BROKEN = [
         "ORCHESTRATOR_GRACE_SECONDS",
         "31",
     ),
-    ("E014", {"WEB_BACKLOG": "2048"}, "WEB_BACKLOG (2048)", "WEB_BACKLOG", "640"),
+    ("E014", {"WEB_BACKLOG": "512"}, "WEB_BACKLOG (512)", "WEB_BACKLOG", "320"),
+    (
+        "E018",
+        {"RATES_FRESH_SECONDS": "90000"},
+        "RATES_CHARGE_LIMIT_SECONDS (86400)",
+        "RATES_CHARGE_LIMIT_SECONDS",
+        "90000",
+    ),
+    (
+        "E019",
+        {"RATES_SHOW_LIMIT_SECONDS": "600"},
+        "RATES_SHOW_LIMIT_SECONDS (600)",
+        "RATES_SHOW_LIMIT_SECONDS",
+        "86400",
+    ),
     ("E017", {"CURRENCIES": "EUR,XXX,EUR"}, "CURRENCIES (EUR,XXX,EUR)", "CURRENCIES", "EUR"),
     (
         "E015",
@@ -154,6 +182,43 @@ def test_a_broken_configuration_stops_check_with_its_number_and_a_sentence(
         assert f"holdfast.{number}" in errors.getvalue()
     mended = read(**{**environment, setting: nearest})
     assert number not in {found.number for found in problems(mended)}
+
+
+def _bounds() -> list[tuple[str, str]]:
+    """Every number of the environment with the smallest and the largest value that it may have."""
+    env = Reader(NEIGHBOURS)
+    read_holdfast(env)
+    found = []
+    for asked in env.asked:
+        if bounds := re.search(r"(?:from ([\d.]+)|([\d.]+) to ([\d.]+))$", asked.form):
+            least, low, high = bounds.groups()
+            # A bound that nobody would reach is none in the reference.
+            found += [(asked.name, least or low), (asked.name, high or "1000000000")]
+    return found
+
+
+@pytest.mark.parametrize(("name", "value"), _bounds())
+def test_a_number_within_its_bounds_stops_the_start_or_everything_can_be_made_of_it(
+    settings: Any, name: str, value: str
+) -> None:
+    settings.HOLDFAST = config = read(**{name: value})
+    if any(found.number.startswith("E") for found in problems(config)):
+        return
+    mode.control_policy()
+    shedding.shedder.__wrapped__()
+    now = datetime.now(UTC)
+    queries.rate_of_record(
+        RateRecord(base="EUR", quote="USD", value=Decimal(1), provider_date=now.date(), fetched_at=now), now
+    )
+    for dependency, budget in (
+        *((config.dependencies[name], budget) for name, budget in config.budgets.items()),
+        (config.payment, patient(config.worker_budget_ms)),
+    ):
+        build_session(dependency, budget)
+        build_chain("any", dependency, budget)
+    for field, number in vars(config).items():
+        if field.endswith("_seconds"):
+            now + timedelta(seconds=number)
 
 
 def test_every_number_has_a_configuration_that_shows_it() -> None:
