@@ -9,7 +9,7 @@ from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
 
-from orders.states import HOLDING, OrderStatus
+from orders.states import HOLDING, UNPAID_ENDS, OrderStatus
 
 # Crockford's base 32: no I, L, O, U, so a number can be read over the telephone.
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -166,6 +166,11 @@ class Order(models.Model):
                 fields=["reserve_until"],
                 condition=Q(status__in=sorted(s.value for s in HOLDING)),
                 name="order_reserve_running",
+            ),
+            models.Index(
+                fields=["updated_at"],
+                condition=Q(status__in=sorted(s.value for s in UNPAID_ENDS)),
+                name="order_ended_unpaid",
             ),
         ]
 

@@ -56,4 +56,6 @@ TRANSITIONS: Mapping[tuple[OrderStatus, OrderAction], OrderStatus] = {
 INITIAL = _S.PLACED
 HOLDING = frozenset({_S.PLACED, _S.AWAITING_PAYMENT, _S.ACTION_REQUIRED})
 """States in which the order holds a stock reserve that can run out."""
+UNPAID_ENDS = frozenset({_S.CANCELLED, _S.DECLINED})
+"""States of an order that wants no money: what was taken all the same goes back."""
 TERMINAL = frozenset({_S.CANCELLED, _S.REFUNDED})

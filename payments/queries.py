@@ -31,6 +31,11 @@ def payments_of(order_keys: Iterable[str]) -> list[tuple[str, PaymentView]]:
     return [(payment.order_key, view(payment)) for payment in found]
 
 
+def order_keys(statuses: Iterable[PaymentStatus]) -> QuerySet[Payment, str]:
+    """The keys of the orders that have a payment in one of these states, as a part of a larger query."""
+    return Payment.objects.filter(status__in=sorted(statuses)).values_list("order_key", flat=True)
+
+
 @dataclass(frozen=True)
 class MoneyCheckView:
     """One case for staff. `order_key` is empty when there is money but no order."""

@@ -17,18 +17,18 @@ from orders.models import Order, OutboxMessage
 from orders.operations.pay import promise_charge
 from orders.operations.settle import money_came, promise_check, promise_void
 from orders.operations.steps import CLOCK, lock
-from orders.states import HOLDING, OrderStatus
+from orders.states import HOLDING, UNPAID_ENDS, OrderStatus
 from payments import dbtime, queries
 from payments import operations as payments
 from payments.operations import PaymentView
-from payments.states import PaymentStatus
+from payments.states import OPEN, PaymentStatus
 
 logger = logging.getLogger(__name__)
 
 _CHARGES = (OrderStatus.PLACED, OrderStatus.AWAITING_PAYMENT)
-_ENDED = (OrderStatus.CANCELLED, OrderStatus.DECLINED, OrderStatus.PAID)
+_ENDED = (*UNPAID_ENDS, OrderStatus.PAID)
 LOOK_BACK = timedelta(days=2)
-"""How long after its end an order is still looked at."""
+"""How long after its end an order is still compared with money that was taken for it."""
 
 
 def sweep(limit: int = 500) -> int:
@@ -50,15 +50,14 @@ def _suspects(limit: int) -> Iterator[int]:
         .values_list("pk", flat=True)[:limit]
     )
     undone = open_messages.filter(kind__in=[outbox.VOID, outbox.REFUND]).values("order")
-    since = dbtime.read() - LOOK_BACK
-    ended = {
-        number: (pk, OrderStatus(status))
-        for number, pk, status in Order.objects.filter(status__in=_ENDED, updated_at__gt=since)
-        .exclude(pk__in=undone)
-        .values_list("number", "pk", "status")
-    }
-    loose = {key for key, payment in queries.payments_of(ended) if _is_loose(ended[key][1], payment)}
-    yield from (ended[key][0] for key in sorted(loose)[:limit])
+    beside_open_payments = Order.objects.filter(status__in=_ENDED, number__in=queries.order_keys(OPEN))
+    beside_money = Order.objects.filter(
+        status__in=UNPAID_ENDS,
+        updated_at__gt=dbtime.read() - LOOK_BACK,
+        number__in=queries.order_keys({PaymentStatus.SUCCEEDED}),
+    )
+    for ended in (beside_open_payments, beside_money):
+        yield from ended.exclude(pk__in=undone).values_list("pk", flat=True)[:limit]
 
 
 def _repair(order_id: int) -> int:

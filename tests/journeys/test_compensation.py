@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from orders import housekeeping, outbox
 from orders.models import Order, OutboxMessage
@@ -87,6 +89,24 @@ def test_what_lost_its_message_is_picked_up_and_paid(world: World, shopper: Shop
     assert sweep.sweep() == 0
     world.work()
     assert Order.objects.get().status == "PAID"
+
+
+@pytest.mark.parametrize("end", ["PAID", "CANCELLED", "DECLINED"])
+@pytest.mark.parametrize("payment", ["UNKNOWN", "SUCCEEDED"])
+def test_the_sweep_finds_the_one_ended_order_with_a_loose_payment_without_reading_the_others(
+    world: World, shopper: Shopper, end: str, payment: str
+) -> None:
+    for _ in range(5):
+        shopper.buy()
+    found = Order.objects.all()[2]
+    Order.objects.filter(pk=found.pk).update(status=end)
+    Payment.objects.filter(order_key=found.number).update(status=payment)
+    OutboxMessage.objects.all().delete()
+    with CaptureQueriesContext(connection) as captured, world.unaudited():
+        undone = list(sweep._suspects(2))
+    assert undone == ([] if (end, payment) == ("PAID", "SUCCEEDED") else [found.pk])
+    reads = [query["sql"] for query in captured if 'FROM "orders_order"' in query["sql"]]
+    assert all(" LIMIT 2" in sql for sql in reads), reads
 
 
 def test_messages_that_nobody_can_deliver_are_put_before_people_at_once(
