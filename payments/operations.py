@@ -19,6 +19,7 @@ from payments import batch as batches
 from payments import checks, dbtime
 from payments.batch import Batch
 from payments.clients import background_gateway, inline_gateway
+from payments.gateway import Gateway
 from payments.models import Payment
 from payments.outcomes import (
     ActionRequired,
@@ -163,7 +164,15 @@ def call(payment: PaymentView, deadline: Deadline, *, inline: bool) -> ChargeOut
     """
     if connection.in_atomic_block:
         raise RuntimeError("a money call inside a database transaction")
-    gateway = inline_gateway() if inline else background_gateway()
+    if not inline:
+        return _call(background_gateway(), payment, deadline)
+    gateway = inline_gateway()
+    outcome = _call(gateway, payment, deadline)
+    _note_settled(gateway, outcome)
+    return outcome
+
+
+def _call(gateway: Gateway, payment: PaymentView, deadline: Deadline) -> ChargeOutcome:
     charge = charge_of(payment)
     too_old = _key_too_old(payment)
     if too_old or payment.status in {PaymentStatus.UNKNOWN, PaymentStatus.ACTION_REQUIRED}:
@@ -174,6 +183,15 @@ def call(payment: PaymentView, deadline: Deadline, *, inline: bool) -> ChargeOut
     if isinstance(answer, Refused) and payment.key_used_at is not None:
         return Unknown(answer.code)  # this call did nothing; what an earlier one did is not told by that
     return answer
+
+
+_unsettled: Gateway | None = None
+"""The shoppers' gateway if its last call settled nothing."""
+
+
+def _note_settled(gateway: Gateway, outcome: ChargeOutcome) -> None:
+    global _unsettled
+    _unsettled = gateway if isinstance(outcome, (NotSent, Unknown)) else None
 
 
 def _key_too_old(payment: PaymentView) -> bool:
@@ -322,5 +340,8 @@ def paused_for() -> float | None:
 
 
 def in_doubt() -> bool:
-    """Whether this process's own breaker is not closed, so that an order taken now may well stay unpaid."""
-    return inline_gateway().chain.breaker.state not in {State.CLOSED, State.DISABLED}
+    """Whether an order that this process takes now may well stay unpaid: its breaker is not closed, or its
+    last charge settled nothing. What no breaker counts (a revoked key, our own refusals) is seen by the second.
+    """
+    gateway = inline_gateway()
+    return _unsettled is gateway or gateway.chain.breaker.state not in {State.CLOSED, State.DISABLED}

@@ -12,6 +12,7 @@ from orders.states import OrderStatus
 from payments import mode
 from payments import operations as payments
 
+_UNPAID = (OrderStatus.PLACED, OrderStatus.AWAITING_PAYMENT)
 _LOCK = 0x484F4C44  # names the advisory lock
 
 
@@ -36,7 +37,8 @@ def hold(order: Order) -> None:
         raise UnpaidLimitError("order total")
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-    others = Order.objects.filter(status=OrderStatus.AWAITING_PAYMENT).exclude(pk=order.pk)
+    # One that is just being charged may come back unpaid.
+    others = Order.objects.filter(status__in=_UNPAID).exclude(pk=order.pk)
     unpaid = others.aggregate(count=Count("pk"), total=Sum("base_total_minor", default=0))
     if unpaid["count"] >= config.degraded_max_unpaid_orders:
         raise UnpaidLimitError("number of orders")

@@ -13,6 +13,7 @@ from orders.tasks import control_mode, drain
 from payments import clients, dbtime, mode, probing
 from payments.controller import WEB, WORKER
 from payments.models import BreakerReport
+from resilience.breaker import State
 from tests.mode.test_storage import process
 from tests.neighbours import HANG_AFTER, REFUSE
 from tests.world import DECLINED, NEEDS_ACTION, VISA, Shopper, World
@@ -188,6 +189,32 @@ def test_a_breaker_that_is_not_closed_holds_the_limits_without_degraded_mode(
     refused = Shopper().buy()
     assert refused.status == 503
     assert Order.objects.count() == 1
+
+
+@pytest.mark.parametrize("fault", [{"status": 401}, {"status": 403}, {"hang": True}], ids=str)
+def test_charges_that_come_to_nothing_hold_the_limits_though_no_breaker_has_opened(
+    world: World, shopper: Shopper, tune: Any, fault: dict[str, Any]
+) -> None:
+    tune(degraded_max_unpaid_orders=2, checkout_budget_ms=1500)
+    world.fault(world.gateway, {"effect": fault})
+    assert [Shopper().buy().status for _ in range(3)] == [200, 200, 503]
+    assert clients.inline_gateway().chain.breaker.state is State.CLOSED
+    assert [order.status for order in Order.objects.all()] == ["AWAITING_PAYMENT"] * 2
+    world.heal()
+    with world.later(120):
+        world.work()
+        assert "Thank you" in shopper.buy().text
+
+
+def test_an_order_that_is_just_being_charged_counts_among_the_unpaid(
+    world: World, shopper: Shopper, tune: Any
+) -> None:
+    tune(degraded_max_unpaid_orders=1)
+    shopper.buy()
+    Order.objects.update(status="PLACED")
+    mode.change("on", actor="duty", reason="maintenance")
+    with world.unaudited():
+        assert Shopper().buy().status == 503
 
 
 def test_letting_go_of_on_with_orders_waiting_is_a_recovery(world: World, shopper: Shopper) -> None:
