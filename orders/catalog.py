@@ -32,7 +32,6 @@ _SKU: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", re.ASCII)  # what t
 _LANGUAGE: Final = re.compile(r"[a-z]{2}", re.ASCII)
 _LONGEST_NAME: Final = 200
 _LONGEST_DESCRIPTION: Final = 2000
-_LONGEST_QUERY: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +65,12 @@ class CatalogAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One page of the catalog. `total` counts all pages; unusable products are logged and left out."""
+    """One page of the catalog; unusable products are logged and left out. `next_offset`: where to read on,
+    None at the end.
+    """
 
     products: tuple[Product, ...]
-    total: int
-    etag: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class NotModified:
-    """The listing is the one whose etag was given."""
+    next_offset: int | None
 
 
 class CatalogUnavailable(Exception):
@@ -119,34 +114,18 @@ class CatalogClient:
         answer = self._get({"ids": ",".join(wanted)}, read, deadline)
         return CatalogAnswer(answer.products, answer.missing | (set(skus) - set(wanted)), answer.broken)
 
-    def listing(
-        self, deadline: Deadline, etag: str | None = None, q: str = "", offset: int = 0
-    ) -> Listing | NotModified:
-        """Fetch a page of up to 100 products, those that match `q`. Raises `CatalogUnavailable`."""
+    def listing(self, deadline: Deadline, offset: int = 0) -> Listing:
+        """Fetch a page of up to 100 products. Raises `CatalogUnavailable`."""
         query = {"limit": str(PAGE_SIZE), "offset": str(offset)}
-        if q:
-            query["q"] = q[:_LONGEST_QUERY]
 
-        def read(response: HttpResponse) -> Listing | NotModified:
-            if response.status == 304:
-                return NotModified()
-            return self._read_listing(response)
+        def read(response: HttpResponse) -> Listing:
+            return self._read_listing(response.body, offset)
 
-        return self._get(query, read, deadline, {"If-None-Match": etag} if etag else None)
+        return self._get(query, read, deadline)
 
-    def _get(
-        self,
-        query: Mapping[str, str],
-        read: Callable[[HttpResponse], T],
-        deadline: Deadline,
-        headers: Mapping[str, str] | None = None,
-    ) -> T:
+    def _get(self, query: Mapping[str, str], read: Callable[[HttpResponse], T], deadline: Deadline) -> T:
         def attempt(attempt_deadline: Deadline) -> T:
-            return read(
-                self._http.request(
-                    "GET", "/products", deadline=attempt_deadline, query=query, headers=headers
-                )
-            )
+            return read(self._http.request("GET", "/products", deadline=attempt_deadline, query=query))
 
         try:
             return self.chain.call(attempt, deadline=deadline, repeatable=True)
@@ -181,15 +160,15 @@ class CatalogClient:
             raise errors.BadAnswer("no product in the answer is usable", status=200)
         return CatalogAnswer(products, frozenset(missing), broken)
 
-    def _read_listing(self, response: HttpResponse) -> Listing:
-        rows = _rows(response.body)
-        total = response.body.get("total")
+    def _read_listing(self, body: Any, offset: int) -> Listing:
+        rows = _rows(body)[:PAGE_SIZE]
+        total = body.get("total")
         if isinstance(total, bool) or not isinstance(total, int) or total < 0:
             raise errors.BadAnswer("the answer does not say how many products there are", status=200)
         as_of = self._wall_clock()
         products: dict[str, Product] = {}
         broken: dict[str, str] = {}
-        for row in rows[:PAGE_SIZE]:
+        for row in rows:
             try:
                 product = self._product(row, as_of)
             except _Broken as error:
@@ -201,7 +180,8 @@ class CatalogClient:
             logger.error("catalog broke its contract", extra={"products": broken})
         if rows and not products:
             raise errors.BadAnswer("no product in the answer is usable", status=200)
-        return Listing(tuple(products.values()), total, _etag(response.headers.get("etag")))
+        end = offset + len(rows)
+        return Listing(tuple(products.values()), end if rows and end < total else None)
 
     def _product(self, row: Any, as_of: datetime) -> Product:
         if not isinstance(row, dict):
@@ -264,8 +244,3 @@ def _translations(row: Mapping[str, Any], key: str, longest: int) -> dict[str, s
             except _Broken:
                 continue
     return found
-
-
-def _etag(value: str | None) -> str | None:
-    """Only a value that can be sent back in a header."""
-    return value if value and len(value) <= 200 and value.isascii() and value.isprintable() else None

@@ -262,7 +262,12 @@ class OrderPage:
 
     @property
     def can_pay_now(self) -> bool:
-        return self.situation in {Situation.AWAITING, Situation.DECLINED, Situation.ACTION_REQUIRED}
+        return self.situation in {
+            Situation.AWAITING,
+            Situation.DECLINED,
+            Situation.NOT_TAKEN,
+            Situation.ACTION_REQUIRED,
+        }
 
     @property
     def reserved(self) -> bool:
@@ -280,6 +285,7 @@ class OrderPage:
         return self.situation in {
             Situation.PAID,
             Situation.DECLINED,
+            Situation.NOT_TAKEN,
             Situation.CANCELLED,
             Situation.EXPIRED,
             Situation.REFUNDED,
@@ -311,6 +317,7 @@ def order_page(order: Order) -> OrderPage:
             and payment is not None
             and payment.status in MONEY_CAME
             and payments.has_open_check(order.number),
+            refused=payment is not None and payment.refused,
         ),
         lines=tuple(
             LineView(
@@ -332,7 +339,9 @@ def order_page(order: Order) -> OrderPage:
         reserve_until=order.reserve_until,
         created_at=order.created_at,
         timeline=events,
-        decline_code=payment.reason if payment and payment.status == PaymentStatus.DECLINED else "",
+        decline_code=payment.reason
+        if payment and payment.status == PaymentStatus.DECLINED and not payment.refused
+        else "",
         action_url=payment.action_url if payment else None,
         method=payment.method if payment else "",
     )

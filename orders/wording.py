@@ -25,6 +25,7 @@ class Situation(StrEnum):
     CONFIRMING = "confirming"
     ACTION_REQUIRED = "action-required"
     DECLINED = "declined"
+    NOT_TAKEN = "not-taken"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     REFUNDING = "refunding"
@@ -45,8 +46,12 @@ class Words:
 MONEY_CAME = frozenset({PaymentStatus.SUCCEEDED, PaymentStatus.REFUNDED})
 
 
-def situation(order: OrderStatus, payment: PaymentStatus, *, expired: bool, looked_into: bool) -> Situation:
-    """Every pair of states has exactly one situation. `looked_into`: a person is asked about the money."""
+def situation(
+    order: OrderStatus, payment: PaymentStatus, *, expired: bool, looked_into: bool, refused: bool
+) -> Situation:
+    """Every pair of states has exactly one situation. `looked_into`: a person is asked about the money.
+    `refused`: the gateway did not take the request, so no bank has declined anything.
+    """
     if order in {OrderStatus.CANCELLED, OrderStatus.DECLINED, OrderStatus.REFUNDED}:
         if looked_into and payment in MONEY_CAME:
             return Situation.RETURN_IN_DOUBT
@@ -58,6 +63,8 @@ def situation(order: OrderStatus, payment: PaymentStatus, *, expired: bool, look
         return Situation.EXPIRED if expired else Situation.CANCELLED
     if order == OrderStatus.AWAITING_PAYMENT:
         return Situation.AWAITING if payment == PaymentStatus.NEW else Situation.CONFIRMING
+    if order == OrderStatus.DECLINED and refused:
+        return Situation.NOT_TAKEN
     return {
         OrderStatus.PLACED: Situation.PLACED,
         OrderStatus.PAID: Situation.PAID,
@@ -120,6 +127,15 @@ WORDS: dict[Situation, Words] = {
         "card-off",
         _("Choose another way to pay. The goods are reserved again if they are still there."),
     ),
+    Situation.NOT_TAKEN: Words(
+        _("Payment could not be taken"),
+        _(
+            "Our payment service did not accept this payment, and nothing was taken. It is not your card that is at "
+            "fault. The goods are no longer reserved."
+        ),
+        "card-off",
+        _("Try again, or choose another way to pay. The goods are reserved again if they are still there."),
+    ),
     Situation.CANCELLED: Words(
         _("Cancelled"),
         _("This order is cancelled. No payment will be taken for it from now on."),
@@ -163,7 +179,7 @@ STATUS_WORDS: dict[OrderStatus, tuple[Text, str]] = {
     OrderStatus.PAID: (_("Paid"), "check"),
     OrderStatus.AWAITING_PAYMENT: (_("Accepted, payment follows"), "hourglass"),
     OrderStatus.ACTION_REQUIRED: (_("One more step"), "key"),
-    OrderStatus.DECLINED: (_("Payment declined"), "card-off"),
+    OrderStatus.DECLINED: (_("Payment not taken"), "card-off"),
     OrderStatus.CANCELLED: (_("Cancelled"), "cross"),
     OrderStatus.REFUNDED: (_("Refunded"), "back"),
 }
@@ -192,7 +208,7 @@ EVENTS: dict[str, Text] = {
     "pay": _("Payment received"),
     "defer": _("Accepted, awaiting payment"),
     "require_action": _("Confirmation by your bank needed"),
-    "decline": _("Payment declined"),
+    "decline": _("Payment not taken"),
     "retry": _("Another attempt to pay"),
     "cancel": _("Order cancelled"),
     "expire": _("Cancelled: not paid in time"),
@@ -214,6 +230,7 @@ def mail_subject(notice: str, number: str) -> str:
         "accepted": _now("Your order %(number)s is accepted, payment follows"),
         "paid": _now("Your order %(number)s is paid"),
         "declined": _now("The payment of your order %(number)s was declined"),
+        "not_taken": _now("The payment of your order %(number)s could not be taken"),
         "cancelled": _now("Your order %(number)s is cancelled"),
         "refunded": _now("Your money for order %(number)s is on its way back"),
         "action_required": _now("Your order %(number)s needs one more step"),

@@ -41,6 +41,9 @@ from resilience.deadline import Deadline
 
 logger = logging.getLogger(__name__)
 
+_REFUSED = "refused: "
+"""Begins the reason of a payment whose request the gateway refused."""
+
 
 @dataclass(frozen=True)
 class PaymentView:
@@ -63,6 +66,11 @@ class PaymentView:
     def may_have_left(self) -> bool:
         """Whether some call of this payment may have reached the gateway."""
         return self.status not in {PaymentStatus.NEW, PaymentStatus.VOIDED}
+
+    @property
+    def refused(self) -> bool:
+        """Whether it ended because the gateway refused the request, not because a bank declined the card."""
+        return self.status == PaymentStatus.DECLINED and self.reason.startswith(_REFUSED)
 
 
 def view(payment: Payment) -> PaymentView:
@@ -240,7 +248,7 @@ def _note(payment: Payment, outcome: ChargeOutcome) -> None:
         case Declined(code=code, intent=intent):
             payment.intent, payment.reason = intent or payment.intent, code[:64]
         case Refused(code=code):
-            payment.reason = code[:64]
+            payment.reason = f"{_REFUSED}{code}"[:64]
         case ActionRequired(intent=intent, url=url):
             payment.intent, payment.action_url, payment.reason = intent, url, ""
         case Unknown(reason=reason, intent=intent):

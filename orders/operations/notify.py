@@ -22,10 +22,11 @@ from payments.batch import Batch
 
 logger = logging.getLogger(__name__)
 
-ACCEPTED, PAID, DECLINED, CANCELLED, REFUNDED, ACTION = (
+ACCEPTED, PAID, DECLINED, NOT_TAKEN, CANCELLED, REFUNDED, ACTION = (
     "accepted",
     "paid",
     "declined",
+    "not_taken",
     "cancelled",
     "refunded",
     "action_required",
@@ -34,6 +35,7 @@ _TRUE_WHILE: dict[str, frozenset[OrderStatus]] = {
     ACCEPTED: frozenset({OrderStatus.AWAITING_PAYMENT}),
     PAID: frozenset({OrderStatus.PAID}),
     DECLINED: frozenset({OrderStatus.DECLINED}),
+    NOT_TAKEN: frozenset({OrderStatus.DECLINED}),
     CANCELLED: frozenset({OrderStatus.CANCELLED}),
     REFUNDED: frozenset({OrderStatus.CANCELLED, OrderStatus.DECLINED, OrderStatus.REFUNDED}),
     ACTION: frozenset({OrderStatus.ACTION_REQUIRED}),
@@ -41,17 +43,27 @@ _TRUE_WHILE: dict[str, frozenset[OrderStatus]] = {
 
 
 def promise(
-    order: Order, kind: str, now: datetime, *, after: timedelta = timedelta(0), batch: Batch | None = None
+    order: Order,
+    kind: str,
+    now: datetime,
+    *,
+    attempt: str = "",
+    after: timedelta = timedelta(0),
+    batch: Batch | None = None,
 ) -> None:
-    """Adds the message to the caller's transaction; a second one of the same kind is dropped."""
+    """Adds the message to the caller's transaction; a second one of the same kind is dropped.
+
+    What can be said once of each attempt to pay names the payment's reference as its `attempt`.
+    """
+    attempt = attempt or order.number
     outbox.append(
         outbox.NOTIFY,
         order.pk,
-        dedup=f"notify:{order.pk}:{kind}",
+        dedup=f"notify:{attempt}:{kind}",
         due_at=now,
         now=now,
         after=after,
-        payload={"notice": kind},
+        payload={"notice": kind, "attempt": attempt},
         batch=batch,
     )
 
@@ -69,7 +81,7 @@ def deliver_notice(lease: Lease) -> None:
             outbox.cancel(lease, f"no longer true: the order is {order.status}")
         return
     try:
-        send(compose(order, kind, lease))
+        send(compose(order, kind, str(lease.payload.get("attempt", order.number))))
     except NotAcceptedError as error:
         with transaction.atomic():
             outbox.retry(lease, f"mail server: {error}", counts=error.answered)
@@ -110,7 +122,7 @@ def send(message: EmailMultiAlternatives) -> None:
             server.close()
 
 
-def compose(order: Order, kind: str, lease: Lease) -> EmailMultiAlternatives:
+def compose(order: Order, kind: str, attempt: str) -> EmailMultiAlternatives:
     """The mail in the order's language. Its Message-ID is stable, so a doubled delivery can be told."""
     from orders.queries import order_page
 
@@ -120,5 +132,5 @@ def compose(order: Order, kind: str, lease: Lease) -> EmailMultiAlternatives:
             mail_subject(kind, order.number),
             order.email,
             {"page": order_page(order), "notice": kind},
-            headers={"Message-ID": f"<{kind}.{order.number}@holdfast>"},
+            headers={"Message-ID": f"<{kind}.{attempt}@holdfast>"},
         )

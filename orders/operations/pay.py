@@ -72,6 +72,10 @@ def _replay(lease: Lease, rate: float) -> None:
             outbox.retry(lease, "waiting for a place in the replay", counts=False)
         return
     time.sleep(wait)
+    if not lease.payload.get("begun") and mode.current().held:
+        with transaction.atomic():  # a person may have said so while this one waited for its place
+            outbox.retry(lease, "held back by a person", counts=False)
+        return
     started = _begin(lease)
     if started is not None:
         crashpoints.reached("charge.begun")

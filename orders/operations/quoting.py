@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from orders import clients
-from orders.catalog import CatalogUnavailable, Listing, Product
+from orders.catalog import CatalogUnavailable, Product
 from orders.models import CartLine, ProductSnapshot, RateRecord
 from orders.pricing import Freshness, Item, Money, Quote, Rate, price
 from orders.queries import CartItem, CartView, rate_of_record
@@ -24,6 +24,9 @@ from payments import dbtime
 from resilience.deadline import Deadline
 
 logger = logging.getLogger(__name__)
+
+MOST_PRODUCTS = 2000
+"""So many products of the catalog are read for the shop's list, at most."""
 
 
 class CatalogDownError(Exception):
@@ -208,15 +211,26 @@ def refresh_rates(deadline: Deadline) -> bool:
 
 
 def refresh_catalog(deadline: Deadline) -> bool:
-    """Stores the catalog's list for the shop's pages. False when the catalog could not be reached."""
+    """Stores the catalog's list for the shop's pages. False when it could not be read to its end."""
     try:
-        listing = clients.catalog().listing(deadline)
+        store_products(_whole_catalog(deadline))
     except CatalogUnavailable as error:
         logger.warning("catalog unavailable", extra={"reason": error.reason})
         return False
-    if isinstance(listing, Listing):
-        store_products(listing.products)
     return True
+
+
+def _whole_catalog(deadline: Deadline) -> list[Product]:
+    """All pages of the catalog, as far as the shop has room for. Raises CatalogUnavailable."""
+    found: dict[str, Product] = {}
+    offset: int | None = 0
+    while offset is not None and offset < MOST_PRODUCTS:
+        listing = clients.catalog().listing(deadline, offset)
+        found.update((product.sku, product) for product in listing.products)
+        offset = listing.next_offset
+    if offset is not None:
+        logger.error("the catalog is larger than the shop has room for", extra={"room": MOST_PRODUCTS})
+    return list(found.values())
 
 
 def store_products(products: Sequence[Product]) -> None:

@@ -36,6 +36,9 @@ from payments.states import OPEN, PaymentStatus
 
 logger = logging.getLogger(__name__)
 
+_TRIED = ("placed", OrderAction.RETRY.value, OrderAction.DEFER.value)
+"""An attempt to pay begins, or is put off: the last of these tells which."""
+
 
 def settle(lease: Lease, payment: PaymentView, outcome: ChargeOutcome, actor: str) -> OrderStatus:
     """Records the outcome of one call and acknowledges its message, all or nothing.
@@ -115,23 +118,33 @@ def _doubt(
         undo_loose(order, payments.record(payment.id, outcome), now)
         return
     recorded = payments.record(payment.id, outcome)
-    if order.status == OrderStatus.PLACED:
-        _defer(order, outcome, actor, now)
+    tried = order.events.filter(kind__in=_TRIED).latest("id")
+    if tried.kind != OrderAction.DEFER and order.status != OrderStatus.ACTION_REQUIRED:
+        _defer(order, recorded, outcome, actor, now, tried.at)
     if not recorded.may_have_left:
         outbox.amend(lease, {**lease.payload, "begun": False})
     hand_back(lease, outcome, inline=actor == SHOPPER, due_at=order.reserve_until)
 
 
-def _defer(order: Order, outcome: NotSent | Unknown, actor: str, now: datetime) -> None:
-    """The order waits; with a longer reserve if nothing has left, since then only time is missing."""
+def _defer(
+    order: Order,
+    payment: PaymentView,
+    outcome: NotSent | Unknown,
+    actor: str,
+    now: datetime,
+    tried_at: datetime,
+) -> None:
+    """The order waits, and its shopper is told so, once for each attempt to pay; with a longer reserve if nothing
+    has left, since then only time is missing.
+    """
     if isinstance(outcome, NotSent):
         order.deferred_because = outcome.reason[:40]
-        longer = order.created_at + timedelta(seconds=settings.HOLDFAST.degraded_reserve_seconds)
+        longer = tried_at + timedelta(seconds=settings.HOLDFAST.degraded_reserve_seconds)
         order.reserve_until = max(order.reserve_until, longer)
     else:
         order.deferred_because = "unknown"
     move(order, OrderAction.DEFER, actor=actor, now=now, detail={"reason": outcome.reason})
-    notify.promise(order, notify.ACCEPTED, now)
+    notify.promise(order, notify.ACCEPTED, now, attempt=payment.reference)
 
 
 def hand_back(
@@ -212,7 +225,8 @@ def _declined(order: Order, payment: PaymentView, actor: str, now: datetime) -> 
         return
     move(order, OrderAction.DECLINE, actor=actor, now=now, detail={"reason": payment.reason})
     stock.release(order.pk)
-    notify.promise(order, notify.DECLINED, now)
+    kind = notify.NOT_TAKEN if payment.refused else notify.DECLINED
+    notify.promise(order, kind, now, attempt=payment.reference)
 
 
 def _action_required(order: Order, payment: PaymentView, actor: str, now: datetime) -> None:
@@ -223,7 +237,7 @@ def _action_required(order: Order, payment: PaymentView, actor: str, now: dateti
         return  # known already: asking again gives no more time
     order.reserve_until = now + timedelta(seconds=settings.HOLDFAST.action_required_seconds)
     move(order, OrderAction.REQUIRE_ACTION, actor=actor, now=now)
-    notify.promise(order, notify.ACTION, now)
+    notify.promise(order, notify.ACTION, now, attempt=payment.reference)
     promise_check(order, payment, f"check:{payment.id}", now, settings.HOLDFAST.action_poll_seconds)
 
 

@@ -8,10 +8,12 @@ import pytest
 
 from orders.models import Order, OutboxMessage, StockItem
 from orders.operations import undo
-from payments import mode
+from payments import dbtime, mode
 from payments.models import Payment
 from tests.neighbours import DOWN, HANG, HANG_AFTER, REFUSE
-from tests.world import DECLINED, NEEDS_ACTION, Shopper, World
+from tests.world import DECLINED, NEEDS_ACTION, VISA, Shopper, World
+
+CREATE = {"method": "POST", "path": "/v1/payment_intents"}
 
 
 def test_a_healthy_checkout_is_paid_at_once_and_charged_once(world: World, shopper: Shopper) -> None:
@@ -193,3 +195,66 @@ def test_another_card_while_the_bank_waits_and_the_gateway_hangs_begins_nothing_
     assert "could not be called off just now, so no other was begun" in told.text
     assert "One more step" in told.text
     assert world.charges == []
+
+
+@pytest.mark.parametrize(
+    ("first", "fault"),
+    [
+        (DECLINED, REFUSE),
+        (NEEDS_ACTION, {"match": {"path_regex": "payment_intents$"}, "effect": {"status": 401}}),
+    ],
+    ids=["after a decline", "instead of the bank's question"],
+)
+def test_another_card_that_could_not_be_sent_waits_as_long_as_any_order_and_its_shopper_is_told(
+    world: World, shopper: Shopper, mailoutbox: list[Any], first: str, fault: dict[str, Any]
+) -> None:
+    page = shopper.buy(method=first)
+    world.work()
+    world.fault(world.gateway, fault)
+    with world.later(600):
+        told = shopper.post(f"{page.path}pay/", {"method": VISA})
+        world.work(1)
+        assert "We will take the payment within the hour" in told.text
+        left = world.order().reserve_until - dbtime.read()
+    assert left.total_seconds() > 3500
+    assert [mail.subject.split()[-1] for mail in mailoutbox][1:] == ["follows"]
+    again = shopper.post(f"{page.path}pay/", {"method": VISA})
+    assert "We will take the payment within the hour" in again.text
+    world.heal()
+    with world.later(700):
+        world.work()
+    assert "Thank you" in shopper.get(page.path).text
+    assert [mail.subject.split()[-1] for mail in mailoutbox][1:] == ["follows", "paid"]
+    assert len(world.charges) == 1
+
+
+def test_each_decline_is_told_of_when_the_shopper_is_no_longer_there(
+    world: World, shopper: Shopper, mailoutbox: list[Any]
+) -> None:
+    page = shopper.buy(method=DECLINED)
+    world.work()
+    world.fault(world.gateway, REFUSE)
+    shopper.post(f"{page.path}pay/", {"method": DECLINED})
+    world.work(1)
+    world.heal()
+    with world.later(120):
+        world.work()
+    assert [mail.subject.split()[-1] for mail in mailoutbox] == ["declined", "follows", "declined"]
+    assert len({mail.extra_headers["Message-ID"] for mail in mailoutbox}) == 3
+
+
+def test_a_request_that_the_gateway_refuses_is_not_called_a_declined_card(
+    world: World, shopper: Shopper, mailoutbox: list[Any]
+) -> None:
+    error = {"error": {"type": "invalid_request_error", "code": "parameter_invalid", "message": "no"}}
+    world.fault(world.gateway, {"match": CREATE, "effect": {"status": 400, "body": error}})
+    page = shopper.buy()
+    assert "Payment could not be taken" in page.text
+    assert "card was declined" not in page.text
+    assert "Payment declined" not in page.text
+    world.work()
+    assert [mail.subject.split()[-1] for mail in mailoutbox] == ["taken"]
+    assert "nothing was taken" in mailoutbox[0].body
+    world.heal()
+    assert "Thank you" in shopper.post(f"{page.path}pay/", {"method": VISA}).text
+    assert len(world.charges) == 1

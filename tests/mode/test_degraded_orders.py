@@ -163,6 +163,23 @@ def test_a_charge_that_may_have_left_is_found_out_though_a_person_holds_charges_
     assert Order.objects.get(token=other.path.split("/")[2]).status == "AWAITING_PAYMENT"
 
 
+def test_a_charge_that_waits_for_its_place_is_not_made_once_a_person_holds_charges_back(
+    world: World, shopper: Shopper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mode.change("on", actor="duty", reason="maintenance")
+    shopper.buy()
+    mode.change("auto", actor="duty", reason="done")
+
+    def meanwhile(_seconds: float) -> None:
+        mode.change("on", actor="duty", reason="not done after all")
+
+    monkeypatch.setattr("orders.operations.pay.time.sleep", meanwhile)
+    drain("payment")
+    assert world.money_calls == []
+    message = OutboxMessage.objects.get(kind="charge")
+    assert (message.status, message.attempts) == ("PENDING", 0)
+
+
 @pytest.mark.parametrize("method", [DECLINED, NEEDS_ACTION])
 def test_another_try_to_pay_holds_the_limits_on_unpaid_orders_too(
     world: World, shopper: Shopper, tune: Any, method: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from decimal import Decimal
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from django.db import connection
 
 from orders.currencies import exponent
-from orders.models import CartLine, Order, OutboxMessage, StockItem
+from orders.models import CartLine, Order, OutboxMessage, ProductSnapshot, StockItem
 from orders.operations import quoting
 from payments import mode
 from resilience.deadline import Deadline
@@ -325,3 +326,32 @@ def test_prices_noted_under_another_base_currency_are_neither_shown_nor_charged(
     assert "Prices cannot be had at the moment" in shopper.get("/cart/").text
     assert not Order.objects.exists()
     assert world.charges == []
+
+
+def listed(skus: list[str], total: int, offset: int) -> dict[str, Any]:
+    """The catalog's answer to who reads its list from this place."""
+    price = {"amount_minor": 2450, "currency": "EUR"}
+    rows = [{"sku": sku, "name": sku, "description": "", "price": price, "image_svg": ""} for sku in skus]
+    body = json.dumps({"products": rows, "missing": [], "total": total})
+    return {"match": {"path_regex": rf"offset={offset}(&|$)"}, "effect": {"replace_body": body}}
+
+
+def test_a_catalog_of_several_pages_is_shown_whole_and_one_that_breaks_off_changes_nothing(
+    world: World,
+) -> None:
+    first, second = [f"A-{number}" for number in range(100)], ["A-99", "B-1", "B-2"]
+    world.fault(world.catalog, listed(first, 102, 0), {"effect": {"status": 503}})
+    assert not quoting.refresh_catalog(Deadline.after_ms(5000))
+    assert ProductSnapshot.objects.filter(sku="ROPE-12").exists()
+    world.fault(world.catalog, listed(first, 102, 0), listed(second, 102, 100))
+    assert quoting.refresh_catalog(Deadline.after_ms(5000))
+    assert set(ProductSnapshot.objects.values_list("sku", flat=True)) == {*first, *second}
+
+
+def test_a_catalog_without_an_end_is_read_as_far_as_there_is_room(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quoting, "MOST_PRODUCTS", 2)
+    world.fault(world.catalog, *(listed([f"A-{n}"], 10**9, n) for n in range(4)))
+    assert quoting.refresh_catalog(Deadline.after_ms(5000))
+    assert sorted(ProductSnapshot.objects.values_list("sku", flat=True)) == ["A-0", "A-1"]

@@ -103,9 +103,10 @@ def test_an_illegal_step_changes_nothing_in_the_database(world: World) -> None:
 
 
 def test_every_state_and_situation_has_its_own_words_and_icon() -> None:
-    pairs = itertools.product(OrderStatus, PaymentStatus, [False, True], [False, True])
+    pairs = itertools.product(OrderStatus, PaymentStatus, *[[False, True]] * 3)
     said = {
-        situation(order, payment, expired=late, looked_into=asked) for order, payment, late, asked in pairs
+        situation(order, payment, expired=late, looked_into=asked, refused=no)
+        for order, payment, late, asked, no in pairs
     }
     assert said == set(Situation) == set(WORDS)
     titles = [str(words.title) for words in WORDS.values()]
@@ -115,7 +116,7 @@ def test_every_state_and_situation_has_its_own_words_and_icon() -> None:
 
 
 def test_only_a_succeeded_payment_of_a_paid_order_is_called_paid() -> None:
-    pairs = itertools.product(OrderStatus, PaymentStatus, [False, True], [False, True])
-    for order, payment, late, asked in pairs:
-        if situation(order, payment, expired=late, looked_into=asked) is Situation.PAID:
+    pairs = itertools.product(OrderStatus, PaymentStatus, *[[False, True]] * 3)
+    for order, payment, late, asked, no in pairs:
+        if situation(order, payment, expired=late, looked_into=asked, refused=no) is Situation.PAID:
             assert order is OrderStatus.PAID
