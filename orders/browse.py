@@ -17,13 +17,13 @@ from orders.operations import carts, quoting
 from orders.operations.carts import CartError
 from orders.pricing import PricedLine
 from orders.queries import CartItem, CartView
-from orders.shopper import cart_of, currency_of, deadline_of, owner_of, price_of, remember
+from orders.shopper import cart_of, currency_of, deadline_of, owner_of, price_of, remember, shown_currency_of
 
 
 @require_safe
 @never_cache
 def catalog(request: HttpRequest) -> HttpResponse:
-    currency = currency_of(request)
+    currency = shown_currency_of(request)
     shelf = queries.shelf(currency)
     if shelf.stale and quoting.refresh_catalog(deadline_of()):
         shelf = queries.shelf(currency)

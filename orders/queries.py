@@ -116,15 +116,20 @@ def rate_of_record(record: RateRecord, now: datetime) -> Rate:
 
 @dataclass(frozen=True)
 class CurrencyOffer:
-    """A currency of the shop and whether it can be offered now. The base currency needs no rate."""
+    """A currency of the shop and whether orders can be placed in it now. The base currency needs no rate."""
 
     code: str
     rate: Rate | None
     offered: bool
 
+    @property
+    def shown(self) -> bool:
+        """Whether the catalog may show prices in it, if only for orientation."""
+        return self.offered or (self.rate is not None and self.rate.may_show)
+
 
 def currency_offers() -> tuple[CurrencyOffer, ...]:
-    """All configured currencies; those without a rate that may be shown are not offered."""
+    """All configured currencies; those without a rate that may be charged are not offered."""
     config = settings.HOLDFAST
     now = dbtime.read()
     rates = {
@@ -132,13 +137,10 @@ def currency_offers() -> tuple[CurrencyOffer, ...]:
         for record in RateRecord.objects.filter(base=config.base_currency)
     }
     return tuple(
-        CurrencyOffer(code, rates.get(code), code == config.base_currency or _usable(rates.get(code)))
+        CurrencyOffer(code, rate, code == config.base_currency or (rate is not None and rate.may_charge))
         for code in config.currencies
+        for rate in [rates.get(code)]
     )
-
-
-def _usable(rate: Rate | None) -> bool:
-    return rate is not None and rate.may_charge
 
 
 @dataclass(frozen=True)

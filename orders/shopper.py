@@ -83,13 +83,25 @@ def offers_of(request: HttpRequest) -> tuple[CurrencyOffer, ...]:
 
 
 def currency_of(request: HttpRequest) -> CurrencyOffer:
-    """The currency to show prices in: the chosen one while it can be offered, else the base."""
-    offers = {offer.code: offer for offer in offers_of(request)}
+    """The currency to order in: the chosen one while it can be offered, else the base."""
+    chosen = _chosen_currency(request)
+    return chosen if chosen.offered else _base_currency(request)
+
+
+def shown_currency_of(request: HttpRequest) -> CurrencyOffer:
+    """The currency of the catalog's prices: the chosen one while they would not mislead, else the base."""
+    chosen = _chosen_currency(request)
+    return chosen if chosen.shown else _base_currency(request)
+
+
+def _chosen_currency(request: HttpRequest) -> CurrencyOffer:
     cart = cart_of(request)
-    chosen = offers.get(cart.currency) if cart else None
-    if chosen is not None and chosen.offered:
-        return chosen
-    return offers[settings.HOLDFAST.base_currency]
+    chosen = [offer for offer in offers_of(request) if cart is not None and offer.code == cart.currency]
+    return chosen[0] if chosen else _base_currency(request)
+
+
+def _base_currency(request: HttpRequest) -> CurrencyOffer:
+    return next(offer for offer in offers_of(request) if offer.code == settings.HOLDFAST.base_currency)
 
 
 def price_of(cart: CartView, currency: str) -> tuple[PricedCart | None, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -105,6 +106,27 @@ def test_without_any_good_rate_a_currency_is_not_offered_and_the_page_says_why(
     assert Order.objects.count() == 0
     assert "Thank you" in shopper.submit(form).text
     assert [(charge["currency"], charge["amount"]) for charge in world.charges] == [("eur", 2450)]
+
+
+def test_a_rate_too_old_to_charge_by_shows_prices_for_orientation_and_one_too_old_to_show_none(
+    world: World, shopper: Shopper
+) -> None:
+    in_dollars(shopper)
+    shopper.put_in_basket()
+    world.fault(world.rates, REFUSE)
+    with world.later(86_400 + 60):
+        page = shopper.get("/")
+        assert "Prices in USD are for orientation only: orders are taken in EUR." in page.text
+        assert re.search(r"\$\d", page.text)
+        assert "€" in shopper.get("/cart/").text
+        form = shopper.checkout_form()
+        assert form["currency"] == "EUR"
+        assert "Thank you" in shopper.submit(form).text
+    with world.later(864_000 + 60):
+        page = shopper.get("/")
+        assert "orientation" not in page.text
+        assert not re.search(r"\$\d", page.text)
+    assert [charge["currency"] for charge in world.charges] == ["eur"]
 
 
 def test_during_an_outage_the_old_rate_is_shown_with_its_time_and_after_it_a_fresh_one_unmarked(
