@@ -59,7 +59,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "DATABASE_URL": "PostgreSQL",
         "DATABASE_POOL_MIN": "connections that a process keeps ready",
         "BROKER_URL": "Redis or Valkey, for Celery",
-        "CACHE_URL": "Redis or Valkey, for Django's cache",
+        "CACHE_URL": "Redis or Valkey, for the limits on guessing that hold for all web processes together",
         "EMAIL_HOST": "mail server; without one, mail is written as files under `HOLDFAST_HOME`",
         "EMAIL_PORT": "its port",
         "EMAIL_HOST_USER": "its user",

@@ -128,13 +128,6 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 BROKER_URL = _env.url("BROKER_URL", ("redis", "rediss"))
 CACHE_URL = _env.url("CACHE_URL", ("redis", "rediss"), default=BROKER_URL or "redis://localhost/1")
-CACHES = {
-    "default": {
-        "BACKEND": "django.core.cache.backends.redis.RedisCache",
-        "LOCATION": CACHE_URL,
-        "OPTIONS": {"socket_timeout": 0.1, "socket_connect_timeout": 0.1},
-    }
-}
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 
 LANGUAGE_CODE = "en"
@@ -187,7 +180,6 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = PRODUCTION
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 # How many proxies of ours stand in front, each adding the address it was asked from to X-Forwarded-For.
 PROXY_COUNT = _env.integer("PROXY_COUNT", 1 if PRODUCTION else 0, high=10)
-SECURE_REDIRECT_EXEMPT = [r"^health/(live|ready)/$"]
 DATA_UPLOAD_MAX_MEMORY_SIZE = 200_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
 

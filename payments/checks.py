@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from payments import dbtime
+from payments import dbtime, duty
 from payments.models import MoneyCheck, Payment
 from payments.states import OPEN
 
@@ -47,13 +48,23 @@ def lock(payment_id: UUID) -> tuple[Payment, bool]:
 
 
 def close_check(check_id: int, actor: str, note: str) -> bool:
-    """A person has looked. False if it was closed before. Raises ValueError without a note."""
-    if not note.strip():
-        raise ValueError("a money check is closed with a note on what was found")
-    closed = _close(Q(pk=check_id), actor, note.strip())
-    if closed:
-        logger.warning("money check closed", extra={"check": check_id, "actor": actor})
-    return bool(closed)
+    """A person has looked, and that goes on record. False if it was closed before. Raises MissingReasonError
+    without a note on what was found.
+    """
+    with transaction.atomic():
+        check = MoneyCheck.objects.filter(pk=check_id).first()
+        if check is None or not _close(Q(pk=check_id), actor, note.strip()):
+            return False
+        duty.record(
+            actor=actor,
+            action="check.close",
+            subject=check.subject,
+            reason=note,
+            before="open",
+            after="closed",
+        )
+    logger.warning("money check closed", extra={"check": check_id, "actor": actor})
+    return True
 
 
 def _close(which: Q, actor: str, note: str) -> int:

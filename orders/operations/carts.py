@@ -111,25 +111,35 @@ def choose_currency(owner: Owner, code: str) -> CartView:
         return _reload(cart)
 
 
-def take_along(token: str | None, user_id: int) -> None:
-    """At log-in the guest's basket goes over into the user's; quantities of one product add up."""
+def take_along(token: str | None, user_id: int) -> bool:
+    """At log-in the guest's basket goes over into the user's; quantities of one product add up.
+
+    False when there was not room for all of it.
+    """
     if not token:
-        return
+        return True
+    all_fit = True
     with transaction.atomic():
         guest = Cart.objects.select_for_update().filter(token=token, user__isnull=True).first()
         if guest is None:
-            return
+            return True
         mine = _cart(Owner(None, user_id), create=True)
         assert mine is not None
         for line in guest.lines.all():
             present = mine.lines.filter(sku=line.sku).first()
             if present is None:
+                if mine.lines.count() >= MAX_LINES:
+                    all_fit = False
+                    continue
                 line.cart = mine
                 line.save(update_fields=["cart"])
             else:
-                present.quantity = min(MAX_QUANTITY, present.quantity + line.quantity)
+                together = present.quantity + line.quantity
+                all_fit = all_fit and together <= MAX_QUANTITY
+                present.quantity = min(MAX_QUANTITY, together)
                 present.save(update_fields=["quantity"])
         guest.delete()
+    return all_fit
 
 
 def _check(quantity: int) -> None:

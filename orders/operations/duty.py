@@ -115,14 +115,10 @@ def discard_letter(message_id: int, seen: str, *, actor: str, reason: str) -> No
         _record("letter.discard", message, "CANCELLED", actor, reason)
 
 
-def close_money_check(check_id: int, subject: str, *, actor: str, reason: str) -> None:
+def close_money_check(check_id: int, *, actor: str, reason: str) -> None:
     """Closes a case with what was found. Raises StaleFormError when it is closed, MissingReasonError."""
-    with transaction.atomic():
-        duty.record(
-            actor=actor, action="check.close", subject=subject, reason=reason, before="open", after="closed"
-        )
-        if not checks.close_check(check_id, actor, reason):
-            raise StaleFormError
+    if not checks.close_check(check_id, actor, reason):
+        raise StaleFormError
 
 
 def discardable(kind: str, order_status: str | None) -> bool:

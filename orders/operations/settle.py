@@ -6,6 +6,7 @@ they are true whoever asked; doubts of a lost holder are dropped.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from datetime import datetime, timedelta
 
@@ -205,7 +206,9 @@ def give_back(
 ) -> None:
     """Late or doubled money: a refund under a stable key is promised, once for each intent that took it."""
     which = intent or payment.intent or ""
-    dedup = f"refund:{payment.id}" if which == payment.intent else f"refund:{payment.id}:{which}"
+    dedup = f"refund:{payment.id}"
+    if which != payment.intent:  # its id may be longer than the column is wide
+        dedup += f":{hashlib.sha256(which.encode()).hexdigest()[:32]}"
     if outbox.is_open(dedup):
         return
     outbox.append(

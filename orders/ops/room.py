@@ -112,6 +112,7 @@ class Room:
     letters: list[LetterRow]
     letters_count: int
     checks: list[MoneyCheckView]
+    checks_count: int
     unknown: list[UnknownRow]
     unknown_count: int
     rates: list[CurrencyOffer]
@@ -139,6 +140,7 @@ def read() -> Room:
         letters=_letter_rows(letters[:SHOWN]),
         letters_count=len(letters),
         checks=payments.open_checks(SHOWN),
+        checks_count=payments.count_open_checks(),
         unknown=[_unknown(payment) for payment in unknown[:SHOWN]],
         unknown_count=len(unknown),
         rates=[offer for offer in queries.currency_offers() if _remarkable(offer)],

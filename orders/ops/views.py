@@ -276,14 +276,13 @@ def close_check(request: HttpRequest, digits: str) -> HttpResponse:
     if check is None and request.method != "POST":
         messages.error(request, _("This case is closed."))
         return redirect("ops")
-    subject = check.subject if check else ""
 
     def act(data: Mapping[str, Any], actor: str) -> str:
-        steps.close_money_check(int(digits), subject, actor=actor, reason=data["reason"])
+        steps.close_money_check(int(digits), actor=actor, reason=data["reason"])
         return _("Done. It is on record.")
 
     text = _("%(subject)s: %(why)s. Close it once you have looked it up at the payment service.") % {
-        "subject": subject,
+        "subject": check.subject if check else "",
         "why": check.reason if check else "",
     }
     page = Page(_("Close a money check"), text, _("Close it"))

@@ -8,18 +8,20 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 
 from orders import outbox
 from orders.models import Order, OutboxMessage
 from orders.operations import sweep
+from orders.operations.settle import give_back
 from orders.operations.undo import cancel_by_token
 from orders.queries import find_order
 from orders.wording import Situation
-from payments import crashpoints
+from payments import crashpoints, dbtime
 from payments.checks import close_check
 from payments.clients import background_gateway
 from payments.models import MoneyCheck, Payment
+from payments.operations import latest
 from payments.outcomes import Charge, Refused, Succeeded
 from payments.queries import open_checks
 from resilience.deadline import Deadline
@@ -304,3 +306,13 @@ def test_a_charge_told_under_the_name_of_none_is_not_given_back_as_if_it_were_a_
     assert kept(world, order.number) == order.total_minor
     assert [letter.kind for letter in outbox.dead_letters()] == ["refund"]
     assert [check.order_key for check in open_checks()] == [order.number]
+
+
+def test_a_second_charge_with_the_longest_of_ids_is_given_back_too(world: World, shopper: Shopper) -> None:
+    shopper.buy()
+    order, longest = Order.objects.get(), "pi_" + "x" * 252
+    with world.unaudited(), transaction.atomic():
+        for _twice in range(2):
+            give_back(order, latest(order.number), "worker", dbtime.read(), intent=longest)
+        assert OutboxMessage.objects.get(kind="refund").payload["intent"] == longest
+        transaction.set_rollback(True)

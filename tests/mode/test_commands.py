@@ -10,9 +10,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from orders.models import OutboxMessage
-from payments import mode
+from payments import checks, mode
 from payments.controller import WEB
-from payments.models import ModeChange, StaffAction
+from payments.models import ModeChange, MoneyCheck, StaffAction
 from tests.mode.test_storage import process
 from tests.neighbours import REFUSE
 from tests.world import Shopper, World
@@ -76,3 +76,17 @@ def bury(*messages: OutboxMessage) -> None:
         OutboxMessage.objects.filter(pk=message.pk).update(
             status="DEAD", attempts=10, last_error="gave up", finished_at=message.created_at
         )
+
+
+def test_a_money_check_is_closed_with_what_was_found_and_that_is_on_record(world: World) -> None:
+    checks.open_check("HF-1", "the gateway refuses the refund", order_key="HF-1")
+    number = str(MoneyCheck.objects.get().pk)
+    with pytest.raises(CommandError, match="note on what was found"):
+        run("checks", "close", number)
+    assert MoneyCheck.objects.get().closed_at is None
+    assert run("checks", "close", number, "--reason", "returned by bank transfer") == "closed\n"
+    with pytest.raises(CommandError, match="no open money check"):
+        run("checks", "close", number, "--reason", "again")
+    deed = StaffAction.objects.get()
+    assert (deed.action, deed.subject, deed.reason) == ("check.close", "HF-1", "returned by bank transfer")
+    assert deed.actor.startswith("cli:")

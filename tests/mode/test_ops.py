@@ -310,6 +310,12 @@ def test_a_money_check_is_closed_once_with_what_was_found(world: World, duty: St
     assert Staff("nosy", right=False).client.post(path, STEP).status_code == 403
 
 
+def test_the_room_counts_all_money_checks_though_it_lists_the_first(world: World, duty: Staff) -> None:
+    for number in range(23):
+        checks.open_check(f"HF-{number}", "lost sight of")
+    assert "Money checks 23" in duty.get("/ops/").text
+
+
 def test_the_page_is_read_without_script_and_its_script_gets_only_what_changed(
     waiting: Order, duty: Staff
 ) -> None:

@@ -9,6 +9,9 @@ import pytest
 from django.contrib.auth import get_user_model
 
 from orders import letters
+from orders.models import CartLine
+from orders.operations import carts
+from payments import dbtime
 from tests.world import Page, Shopper, World
 
 SECRET = "three words of rope"
@@ -135,3 +138,28 @@ def test_log_in_sends_nobody_to_another_site(world: World, django_user_model: An
     django_user_model.objects.create_user("ann@example.com", "ann@example.com", SECRET)
     form = {"username": "ann@example.com", "password": SECRET, "next": "//evil.example/"}
     assert Shopper().post("/account/login/", form).path == "/account/orders/"
+
+
+def test_a_basket_that_does_not_fit_into_the_one_at_home_is_told_of(
+    world: World, shopper: Shopper, django_user_model: Any
+) -> None:
+    user = django_user_model.objects.create_user("ann@example.com", "ann@example.com", SECRET)
+    home = carts.add(carts.Owner(None, user.pk), "BELL-15", 990)
+    for number in range(carts.MAX_LINES - 1):
+        CartLine.objects.create(
+            cart_id=home.id,
+            sku=f"X-{number}",
+            quantity=1,
+            names={},
+            price_minor=1,
+            currency="EUR",
+            priced_at=dbtime.read(),
+        )
+    shopper.put_in_basket("BELL-15", 20)
+    shopper.put_in_basket("ROPE-12", 1)
+    form = {"username": "ann@example.com", "password": SECRET}
+    page = shopper.post("/account/login/", form)
+    assert "Not everything you had put into it fitted in" in page.text
+    lines = CartLine.objects.filter(cart_id=home.id)
+    assert lines.count() == carts.MAX_LINES
+    assert lines.get(sku="BELL-15").quantity == carts.MAX_QUANTITY

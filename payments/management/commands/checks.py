@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from payments import checks, queries
+from payments.duty import MissingReasonError
 
 
 class Command(BaseCommand):
@@ -41,8 +42,8 @@ class Command(BaseCommand):
             raise CommandError("name the check to close")
         try:
             closed = checks.close_check(options["id"], f"cli:{getpass.getuser()}", options["reason"])
-        except ValueError as error:
-            raise CommandError(str(error)) from error
+        except MissingReasonError as error:
+            raise CommandError("a money check is closed with a note on what was found") from error
         if not closed:
             raise CommandError(f"no open money check {options['id']}")
         self.stdout.write("closed")
