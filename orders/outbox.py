@@ -123,17 +123,21 @@ def append(
     )
     batches.insert(message, batch, ignore_conflicts=True)
     if again:
-        OutboxMessage.objects.filter(dedup=dedup, status__in=["DONE", "CANCELLED"]).update(
-            status=OutboxMessage.Status.PENDING,
-            payload=message.payload,
-            due_at=due_at,
-            available_at=message.available_at,
-            lease_token=message.lease_token,
-            attempts=message.attempts,
-            setbacks=0,
-            finished_at=None,
-        )
+        _bring_back(message)
     return Lease(0, token, kind, order_id, message.payload, message.attempts, dedup=dedup)
+
+
+def _bring_back(message: OutboxMessage) -> None:
+    OutboxMessage.objects.filter(dedup=message.dedup, status__in=["DONE", "CANCELLED"]).update(
+        status=OutboxMessage.Status.PENDING,
+        payload=message.payload,
+        due_at=message.due_at,
+        available_at=message.available_at,
+        lease_token=message.lease_token,
+        attempts=message.attempts,
+        setbacks=0,
+        finished_at=None,
+    )
 
 
 _CLAIM = """

@@ -321,16 +321,7 @@ def order_page(order: Order) -> OrderPage:
             and payments.has_open_check(order.number),
             refused=payment is not None and payment.refused,
         ),
-        lines=tuple(
-            LineView(
-                line.sku,
-                line.names,
-                line.quantity,
-                Money(line.unit_minor, order.currency),
-                Money(line.total_minor, order.currency),
-            )
-            for line in order.lines.all()
-        ),
+        lines=_lines_of(order),
         total=Money(order.total_minor, order.currency),
         rate_value=f"{order.rate_value.normalize():f}" if order.rate_value is not None else "",
         rate_source=order.rate_source,
@@ -346,6 +337,19 @@ def order_page(order: Order) -> OrderPage:
         else "",
         action_url=payment.action_url if payment else None,
         method=payment.method if payment else "",
+    )
+
+
+def _lines_of(order: Order) -> tuple[LineView, ...]:
+    return tuple(
+        LineView(
+            line.sku,
+            line.names,
+            line.quantity,
+            Money(line.unit_minor, order.currency),
+            Money(line.total_minor, order.currency),
+        )
+        for line in order.lines.all()
     )
 
 

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
@@ -61,7 +62,6 @@ def _form(
     problem = ""
     if priced is None:
         priced, problem = price_of(cart, code)
-    typed = form.data if form else {}
     quote = priced.quote if priced else None
     context = {
         "form": form,
@@ -71,11 +71,8 @@ def _form(
         "chosen": cart.currency,
         "code": code,
         "alert": alert or problem,
-        "email": typed.get("email", request.user.email if request.user.is_authenticated else ""),
-        "address": typed.get("address", ""),
-        "method": typed.get("method", "pm_card_visa"),
         "methods": CheckoutForm.base_fields["method"].choices,  # type: ignore[attr-defined]
-        "token": uuid.uuid4() if fresh_token or not typed.get("token") else typed["token"],
+        **_typed(request, form, fresh_token=fresh_token),
         "seen": _seen(form) if alert else None,
         "basket": cart.fingerprint,
         "held_until": cart.read_at + timedelta(seconds=settings.HOLDFAST.degraded_reserve_seconds),
@@ -86,6 +83,17 @@ def _form(
     if response.status_code == 503:
         response["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return response
+
+
+def _typed(request: HttpRequest, form: CheckoutForm | None, *, fresh_token: bool) -> dict[str, Any]:
+    """What stands in the fields: what was typed, or what is known before."""
+    typed = form.data if form else {}
+    return {
+        "email": typed.get("email", request.user.email if request.user.is_authenticated else ""),
+        "address": typed.get("address", ""),
+        "method": typed.get("method", "pm_card_visa"),
+        "token": uuid.uuid4() if fresh_token or not typed.get("token") else typed["token"],
+    }
 
 
 @dataclass(frozen=True)

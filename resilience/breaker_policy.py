@@ -149,5 +149,5 @@ class BreakerSnapshot:
 
     @property
     def calls(self) -> int:
-        """All calls that came by, whatever became of them; unchanged means that nobody asked."""
+        """All calls that have ended or were turned away; unchanged means that nobody asked, or that all hang."""
         return self.succeeded + self.failed + self.ignored + self.not_permitted

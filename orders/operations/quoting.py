@@ -19,7 +19,7 @@ from orders.catalog import CatalogUnavailable, Product
 from orders.models import CartLine, ProductSnapshot, RateRecord
 from orders.pricing import Freshness, Item, Money, Quote, Rate, price
 from orders.queries import CartItem, CartView, rate_of_record
-from orders.rates import SOURCE, RatesUnavailable, judge
+from orders.rates import SOURCE, RatesAnswer, RatesUnavailable, judge
 from payments import dbtime
 from resilience.deadline import Deadline
 
@@ -175,10 +175,24 @@ def refresh_rates(deadline: Deadline) -> bool:
     except RatesUnavailable as error:
         logger.warning("rates unavailable", extra={"reason": error.reason, "rejected": dict(error.rejected)})
         return False
-    now = dbtime.read()
+    good, rejected = _judged(answer, dbtime.read())
+    for quote, reason in rejected.items():
+        logger.error("rate rejected", extra={"currency": quote, "reason": reason})
+    RateRecord.objects.bulk_create(
+        good,
+        update_conflicts=True,
+        unique_fields=["base", "quote"],
+        update_fields=["value", "source", "provider_date", "fetched_at"],
+    )
+    return bool(good)
+
+
+def _judged(answer: RatesAnswer, now: datetime) -> tuple[list[RateRecord], dict[str, str]]:
+    """What is to be stored of an answer, and why the rest is not."""
+    config = settings.HOLDFAST
     previous = {
         record.quote: rate_of_record(record, now)
-        for record in RateRecord.objects.filter(base=config.base_currency, quote__in=quotes)
+        for record in RateRecord.objects.filter(base=config.base_currency, quote__in=answer.good)
     }
     good, rejected = [], dict(answer.rejected)
     for quote, fetched in answer.good.items():
@@ -199,15 +213,7 @@ def refresh_rates(deadline: Deadline) -> bool:
                 fetched_at=now,
             )
         )
-    for quote, reason in rejected.items():
-        logger.error("rate rejected", extra={"currency": quote, "reason": reason})
-    RateRecord.objects.bulk_create(
-        good,
-        update_conflicts=True,
-        unique_fields=["base", "quote"],
-        update_fields=["value", "source", "provider_date", "fetched_at"],
-    )
-    return bool(good)
+    return good, rejected
 
 
 def refresh_catalog(deadline: Deadline) -> bool:
