@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import Enum
 from typing import assert_never
 from uuid import UUID
 
@@ -347,9 +348,20 @@ def paused_for() -> float | None:
     return snapshot.retry_after if snapshot.state is State.OPEN else None
 
 
-def in_doubt() -> bool:
-    """Whether an order that this process takes now may well stay unpaid: its breaker is not closed, or its
-    last charge settled nothing. What no breaker counts (a revoked key, our own refusals) is seen by the second.
-    """
+class Outlook(Enum):
+    """What this process may expect of the charge of an order that it takes now."""
+
+    GOOD = "good"
+    DOUBTFUL = "doubtful"
+    """Its breaker wants probes, or its last charge settled nothing: a revoked key is no failure to a breaker."""
+    SHUT = "shut"
+    """Its breaker lets no call through."""
+
+
+def outlook() -> Outlook:
+    """What a shopper's order may expect in this process."""
     gateway = inline_gateway()
-    return _unsettled is gateway or gateway.chain.breaker.state not in {State.CLOSED, State.DISABLED}
+    state = gateway.chain.breaker.state
+    if state in {State.OPEN, State.FORCED_OPEN}:
+        return Outlook.SHUT
+    return Outlook.DOUBTFUL if state is State.HALF_OPEN or _unsettled is gateway else Outlook.GOOD

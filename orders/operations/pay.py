@@ -139,7 +139,7 @@ def pay_now(order_token: str, method: str, deadline: Deadline) -> PayNow:
     confirmation is cancelled at the gateway first.
     """
     if stale := _waits_for_the_bank(order_token):
-        if limits.hold_now() and not _fits(order_token):
+        if not _fits(order_token):
             return PayNow.UNPAID_LIMIT
         outcome = payments.cancel_intent(*stale, deadline, inline=True)
         if not isinstance(outcome, Cancelled):
@@ -186,7 +186,7 @@ def _turn(
 def _fits(order_token: str) -> bool:
     try:
         with transaction.atomic():
-            limits.hold(Order.objects.get(token=order_token))
+            limits.hold_now(Order.objects.get(token=order_token))
     except limits.UnpaidLimitError:
         return False
     return True
@@ -229,8 +229,7 @@ def _second_try(order: Order, method: str, now: datetime, lease_for: timedelta) 
     for line in order.lines.all():
         wanted[line.sku] += line.quantity
     with transaction.atomic():
-        if limits.hold_now():
-            limits.hold(order)
+        limits.hold_now(order)
         stock.reserve(order, wanted)
     order.reserve_until = now + timedelta(seconds=settings.HOLDFAST.reserve_seconds)
     move(order, OrderAction.RETRY, actor=SHOPPER, now=now)

@@ -28,10 +28,9 @@ from orders.queries import CartView
 from orders.states import OrderAction, OrderStatus
 from orders.tally import CHECKOUTS, End
 from payments import crashpoints, dbtime, mode
-from payments import operations as payments
 from payments.batch import Batch
 from payments.minor_units import can_charge
-from payments.operations import PaymentView
+from payments.operations import Outlook, PaymentView
 from resilience.deadline import Deadline
 
 logger = logging.getLogger(__name__)
@@ -133,9 +132,9 @@ def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> tuple[
     if not can_charge(quote.total.minor, quote.total.currency):
         raise NotChargeableError(quote.total)
     degraded = mode.current().degraded
-    later = degraded or payments.in_doubt()
+    outlook = limits.outlook(degraded=degraded)
     stock.glance(_wanted(quote))
-    placed = _place(form, cart, priced, quote, degraded=degraded, limited=later)
+    placed = _place(form, cart, priced, quote, degraded=degraded, outlook=outlook)
     if isinstance(placed, str):
         return placed, End.REPEATED
     crashpoints.reached("place.committed")
@@ -153,7 +152,7 @@ def _place(
     quote: Quote,
     *,
     degraded: bool,
-    limited: bool,
+    outlook: Outlook,
 ) -> str | tuple[Order, Lease | None, PaymentView]:
     """The one transaction. Returns the earlier order's token if the form was submitted before."""
     with transaction.atomic():
@@ -173,8 +172,7 @@ def _place(
                 move(order, OrderAction.DEFER, actor=SHOPPER, now=now, detail=why, batch=batch)
                 notify.promise(order, notify.ACCEPTED, now, batch=batch)
         # Last, so that the locks which all buyers of a product share are held for the commit alone.
-        if limited:
-            limits.hold(order)
+        limits.hold(order, outlook)
         stock.reserve(order, _wanted(quote))
     logger.info("order placed", extra={"order": order.number, "degraded": degraded})
     return order, (None if degraded else lease), payment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from payments import clients, dbtime, mode, probing
 from payments.controller import WEB, WORKER
 from payments.models import BreakerReport
 from resilience.breaker import State
+from resilience.breaker_policy import Trigger
 from tests.mode.test_storage import process
 from tests.neighbours import HANG_AFTER, REFUSE
 from tests.world import DECLINED, NEEDS_ACTION, VISA, Shopper, World
@@ -221,6 +223,29 @@ def test_charges_that_come_to_nothing_hold_the_limits_though_no_breaker_has_open
     with world.later(120):
         world.work()
         assert "Thank you" in shopper.buy().text
+
+
+@pytest.mark.parametrize("limit", ["degraded_max_unpaid_orders", "degraded_max_order_total"])
+@pytest.mark.parametrize("cause", ["an answer that settled nothing", "a breaker half open"])
+def test_a_doubt_ends_by_an_order_even_if_the_limits_leave_no_room_for_any(
+    world: World, shopper: Shopper, tune: Any, limit: str, cause: str
+) -> None:
+    tune(**{limit: 0})
+    if cause == "a breaker half open":
+        breaker = clients.inline_gateway().chain.breaker
+        with breaker.lock:
+            for trigger in (Trigger.THRESHOLD, Trigger.WAIT_OVER):
+                breaker.move(trigger, time.monotonic())
+    else:
+        world.fault(world.gateway, {"effect": {"status": 401}})
+        assert [Shopper().buy().status for _ in range(3)] == [200, 503, 503]
+        world.heal()
+        with world.later(120):
+            world.work()
+    with world.later(120):
+        pages = [Shopper().buy() for _ in range(4)]
+    assert ["Thank you" in page.text for page in pages] == [True] * 4
+    assert clients.inline_gateway().chain.breaker.state is State.CLOSED
 
 
 def test_an_order_that_is_just_being_charged_counts_among_the_unpaid(
