@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -65,6 +66,10 @@ def _configure() -> None:
         sys.exit(str(error))
     app.conf.update(
         broker_url=settings.BROKER_URL,
+        # kombu takes any certificate unless told; what the URL says of it comes first.
+        broker_use_ssl={"ssl_cert_reqs": ssl.CERT_REQUIRED}
+        if settings.BROKER_URL.startswith("rediss")
+        else None,
         broker_transport_options=PUBLISHER_OPTIONS,
         broker_connection_timeout=0.5,
         broker_connection_retry_on_startup=True,

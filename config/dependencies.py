@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import psycopg
 import redis
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -23,13 +23,15 @@ from health_check.views import HealthCheckView
 
 from config.single_flight import SingleFlight
 from payments.dependencies import build_session, patient
-from resilience.deadline import Deadline
+from payments.storage import PatientConnection
+from resilience.deadline import Deadline, use_deadline
 from resilience.errors import Answered, BadAnswer, ResilienceError, ServerError
 from resilience.http import HttpSession
 
 TIMEOUT_SECONDS = 2.0
 """After so long a dependency that says nothing counts as down."""
 _CALL_MS = 1000
+_askers = threading.BoundedSemaphore(4)  # each holds a place of a shopper while something says nothing
 
 
 @dataclass
@@ -72,6 +74,15 @@ class DependenciesView(HealthCheckView):  # type: ignore[misc]
         return _all()
 
     async def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not _askers.acquire(blocking=False):
+            text = "Enough others are being told; ask again in a second.\n"
+            return HttpResponse(text, status=503, content_type="text/plain", headers={"Retry-After": "1"})
+        try:
+            return await self._tell(request)
+        finally:
+            _askers.release()
+
+    async def _tell(self, request: HttpRequest) -> HttpResponse:
         self.results = await asyncio.gather(*(check.get_result() for check in self.get_checks()))
         status = 503 if any(result.error for result in self.results) else 200
         wanted = request.GET.get("format")
@@ -104,16 +115,18 @@ def _all() -> list[Dependency]:
 def _database() -> None:
     """Not through the pool, whose state is not the question, and never kept."""
     database: dict[str, Any] = settings.DATABASES["default"]
-    with psycopg.connect(
-        dbname=database["NAME"],
-        user=database["USER"],
-        password=database["PASSWORD"],
-        host=database["HOST"],
-        port=database["PORT"],
-        connect_timeout=2,
-        options=f"-c statement_timeout={_CALL_MS}",
-        application_name="holdfast health",
-    ) as connection:
+    options = {name: value for name, value in database["OPTIONS"].items() if name != "pool"}
+    how = {
+        **options,
+        "dbname": database["NAME"],
+        "user": database["USER"],
+        "password": database["PASSWORD"],
+        "host": database["HOST"],
+        "port": database["PORT"],
+        "options": f"{options.get('options', '')} -c statement_timeout={_CALL_MS}",
+        "application_name": "holdfast health",
+    }
+    with use_deadline(Deadline.after_ms(_CALL_MS)), PatientConnection.connect(**how) as connection:
         row = connection.execute("SHOW transaction_read_only").fetchone()
     if row and row[0] == "on":
         raise _Down("takes no writes")

@@ -227,9 +227,9 @@ def _surroundings(env: Reader) -> dict[str, Any]:
     """What is around the checkout: traffic, servers, orchestrator, broker, collector."""
     return {
         "expected_rps": env.integer("EXPECTED_RPS", 40, low=1),
-        "web_threads": env.integer("WEB_THREADS", 16, low=1, high=10_000),
+        "web_threads": env.integer("WEB_THREADS", 16, low=1, high=400),
         "web_workers": env.integer("WEB_WORKERS", 2, low=1, high=1000),
-        "spare_threads": env.integer("SPARE_THREADS", 8, low=2, high=1000),
+        "spare_threads": env.integer("SPARE_THREADS", 8, low=2, high=150),
         "shed_checkout_share": float(env.number("SHED_CHECKOUT_SHARE", "0.9", low="0.01", high="1")),
         "shed_browsing_share": float(env.number("SHED_BROWSING_SHARE", "0.75", low="0.01", high="1")),
         "queue_limit_ms": env.integer("QUEUE_LIMIT_MS", 250, low=1, high=60_000),

@@ -37,7 +37,7 @@ control_socket_disable = True
 keepalive = 75
 timeout = 60
 graceful_timeout = math.ceil(settings.HOLDFAST.grace_seconds)
-# Whoever is idle longest makes room; below the 1,024 files that a process may usually have open.
+# Whoever is idle longest makes room; below the 1,024 files that a process may usually have open, above all threads.
 worker_connections = 600
 PAGE_BYTES = 200_000
 backlog = settings.HOLDFAST.web_backlog

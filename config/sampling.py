@@ -123,14 +123,14 @@ class Sampler(threading.Thread):
 
 
 def _backlog() -> None:
-    for destination, figures in outbox.stats().items():
+    now = mode.current()
+    for destination, figures in outbox.stats(held=now.held).items():
         metrics.PENDING.labels(destination).set(figures.pending)
         metrics.OLDEST.labels(destination).set(figures.oldest_seconds)
         metrics.LATE.labels(destination).set(figures.late_seconds)
         metrics.DEAD.labels(destination).set(figures.dead)
-    effective = mode.current().effective
     for one in EffectiveMode:
-        metrics.MODE.labels(one.value.lower()).set(one == effective)
+        metrics.MODE.labels(one.value.lower()).set(one == now.effective)
 
 
 def _exposure() -> None:

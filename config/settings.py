@@ -117,7 +117,7 @@ DATABASES["default"]["OPTIONS"] = {
         "connection_class": PatientConnection,
         # Never smaller than the threads that may want one, so waiting means connecting, not queueing.
         "min_size": _env.integer("DATABASE_POOL_MIN", 0, high=HOLDFAST.web_threads),
-        "max_size": HOLDFAST.web_threads + 4,
+        "max_size": HOLDFAST.web_threads + HOLDFAST.spare_threads + 4,
         "num_workers": 4,
         "timeout": 1.0,
         "reconnect_timeout": 5,

@@ -174,7 +174,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
 
     def murder_pending(self) -> None:
         """gunicorn's hook, once a turn of the loop: ends what has taken too long."""
-        if self._refused:
+        if self._refused and self.alive:  # one that stops has closed the sockets it would wait at
             self._refused = False
             self._rest()
         now = time.monotonic()

@@ -20,7 +20,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Count, F, Min
+from django.db.models import Count, F, Min, Q
 
 from orders.models import OutboxMessage
 from payments import batch as batches
@@ -161,6 +161,10 @@ that may have left is found out whatever anybody wants: a shopper waits for the 
 """
 
 
+NOT_BEGUN = Q(kind="charge") & ~Q(payload__contains={"begun": True})
+"""The same for the ORM."""
+
+
 def claim(destination: str, limit: int, *, held: bool = False) -> list[Lease]:
     """Leases up to `limit` messages, earliest due first. No message is handed out twice at a time.
 
@@ -269,7 +273,7 @@ def retry(
         dead(lease, f"gave up after {attempts + setbacks} tries: {reason}")
         return
     low, high = config.outbox_retry_min_seconds, config.outbox_retry_max_seconds
-    grown = min(high, low * 2 ** min(attempts + setbacks, 16))
+    grown = min(high, low * 2 ** min(lease.attempts + setbacks, 16))
     pause = random.uniform(low, max(low, grown)) if after is None else min(max(after, low), high)
     changed = _mine(lease).update(
         available_at=dbtime.Now() + timedelta(seconds=max(pause, not_before)),
@@ -404,13 +408,19 @@ class Stats:
     oldest_dead_seconds: float
 
 
-def stats() -> dict[str, Stats]:
-    """Figures per destination."""
+def stats(*, held: bool = False) -> dict[str, Stats]:
+    """Figures per destination. `held` as in `claim`: nothing is late that is to be left alone."""
     now = dbtime.read()
+    claimable = ~NOT_BEGUN if held else Q()
     found = (
         OutboxMessage.objects.filter(status__in=["PENDING", "DEAD"])
         .values("destination", "status")
-        .annotate(n=Count("id"), oldest=Min("created_at"), next=Min("available_at"), died=Min("finished_at"))
+        .annotate(
+            n=Count("id"),
+            oldest=Min("created_at"),
+            next=Min("available_at", filter=claimable),
+            died=Min("finished_at"),
+        )
     )
 
     def age(cell: Any, column: str) -> float:

@@ -181,6 +181,11 @@ def _try_to_place(request: HttpRequest, form: CheckoutForm, wish: Checkout, cart
         forget_cart(request)
         return _form(request, form, status=409, alert=alert, code=wish.currency)
     except PriceChangedError as error:
+        if error.priced.quote is None:
+            messages.error(
+                request, _("None of this is in the shop any more. Nothing was ordered or charged.")
+            )
+            return redirect("cart")
         alert = _("The price changed since you saw it. Please check the new total and confirm again.")
         return _form(request, form, status=409, alert=alert, priced=error.priced, code=wish.currency)
     except NotChargeableError as error:

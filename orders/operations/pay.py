@@ -30,7 +30,7 @@ from payments.operations import PaymentView
 from payments.outcomes import AlreadyCaptured, Cancelled
 from payments.queries import newest
 from payments.states import PaymentStatus
-from payments.storage import STORAGE_FAILURES
+from payments.storage import DATABASE_ERRORS, is_storage_failure
 from resilience.deadline import Deadline
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,9 @@ def take_money_at_once(
         return take_money(lease, payment, deadline, SHOPPER)
     except LeaseLostError:
         logger.warning("a worker took the charge over", extra={"order": order.number})
-    except STORAGE_FAILURES:
+    except DATABASE_ERRORS as error:
+        if not is_storage_failure(error):
+            raise
         logger.exception("the outcome of a charge could not be written down", extra={"order": order.number})
     return None
 

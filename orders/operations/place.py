@@ -124,10 +124,10 @@ def _place_and_pay(form: Checkout, cart: CartView, deadline: Deadline) -> tuple[
     if cart.lines and form.basket and form.basket != cart.fingerprint:
         raise BasketChangedError
     priced = quote_cart(cart, form.currency, deadline) if cart.lines else None
-    if priced is None or priced.quote is None:
+    if priced is None:
         raise EmptyCartError
     quote = priced.quote
-    if priced.gone or quote.total.minor != form.shown_minor:
+    if quote is None or priced.gone or quote.total.minor != form.shown_minor:
         raise PriceChangedError(priced)
     if not can_charge(quote.total.minor, quote.total.currency):
         raise NotChargeableError(quote.total)

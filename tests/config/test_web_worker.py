@@ -121,6 +121,17 @@ def test_the_rest_ends_when_somebody_has_been_served(
         assert not rests(full)
 
 
+def test_a_worker_that_stops_in_the_very_turn_in_which_it_refused_somebody_does_not_wait_at_closed_sockets(
+    full: PatientWorker, listener: socket.socket
+) -> None:
+    with socket.create_connection(listener.getsockname()) as client:
+        full.wait_for_and_dispatch_events(10)
+        refused(full, client)
+        full.alive = False
+        listener.close()
+        assert not rests(full)
+
+
 def test_the_rest_ends_when_somebody_connects(
     full: PatientWorker, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from orders import outbox
 from orders.models import OutboxMessage
-from payments import checks, mode
+from orders.tasks import drain
+from payments import checks, ledger, mode
 from payments.controller import WEB
-from payments.models import ModeChange, MoneyCheck, StaffAction
+from payments.models import ModeChange, MoneyCheck, Payment, StaffAction
 from tests.mode.test_storage import process
 from tests.neighbours import REFUSE
 from tests.world import Shopper, World
@@ -90,3 +92,45 @@ def test_a_money_check_is_closed_with_what_was_found_and_that_is_on_record(world
     deed = StaffAction.objects.get()
     assert (deed.action, deed.subject, deed.reason) == ("check.close", "HF-1", "returned by bank transfer")
     assert deed.actor.startswith("cli:")
+
+
+def test_what_is_charged_between_two_looks_of_an_audit_is_no_fault(
+    world: World, shopper: Shopper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before: list[Any] = []
+    looks = iter([lambda: before, ledger.read_ledger])
+
+    def read() -> list[Any]:
+        return next(looks)()
+
+    monkeypatch.setattr("orders.management.commands.audit.read_ledger", read)
+    shopper.buy()
+    assert as_json("audit") == {"ok": True, "violations": []}
+    assert next(looks, None) is None, "a second look was needed"
+
+
+def test_a_fault_that_stays_is_told_by_an_audit(world: World, shopper: Shopper) -> None:
+    shopper.buy()
+    with world.unaudited():
+        Payment.objects.update(intent="pi_other")
+        with pytest.raises(SystemExit):
+            run("audit")
+
+
+@pytest.mark.parametrize("held", ["on", "paused"])
+def test_charges_that_a_person_holds_back_are_neither_late_nor_forgotten(
+    world: World, shopper: Shopper, held: str
+) -> None:
+    mode.change("on", actor="duty", reason="maintenance")
+    shopper.buy()
+    if held == "paused":
+        mode.pause_replay(paused=True, actor="duty", reason="the gateway asked us to")
+        mode.change("auto", actor="duty", reason="over")
+    drain("mail")
+    with world.later(600):
+        assert outbox.stats(held=mode.current().held)["payment"].late_seconds == 0
+        assert world.violations() == []
+        mode.pause_replay(paused=False, actor="duty", reason="go on")
+        mode.change("off", actor="duty", reason="go on")
+        assert outbox.stats(held=mode.current().held)["payment"].late_seconds > 500
+        assert [violation.invariant for violation in world.violations()] == ["I6"]

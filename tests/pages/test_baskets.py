@@ -140,3 +140,17 @@ def test_what_the_shop_no_longer_has_can_be_taken_out_but_not_counted(world: Wor
     assert "No longer in the shop" in page
     assert "/cart/remove/" in page
     assert "/cart/update/" not in page
+
+
+def test_a_basket_of_which_nothing_is_in_the_shop_any_more_is_not_called_empty(world: World) -> None:
+    shopper = Shopper()
+    shopper.put_in_basket("ROPE-12")
+    form = shopper.checkout_form()
+    CartLine.objects.update(sku="GONE-1")
+    form["basket"] = ""
+    page = shopper.submit(form)
+    assert page.path == "/cart/"
+    assert "None of this is in the shop any more" in page.text
+    assert "No longer in the shop" in page.text
+    assert "empty" not in page.text
+    assert Order.objects.count() == 0

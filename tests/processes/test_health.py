@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,21 @@ def test_a_hung_database_hangs_no_probe_and_piles_up_nothing(own: Stack) -> None
         visitor.join(20)
     eventually(lambda: Browser(base).get("/").status == 200, 10)
     eventually(lambda: probe(base, "dependencies").status_code == 200, 10)
+
+
+def test_many_who_ask_about_a_hung_database_take_few_places_of_shoppers(own: Stack) -> None:
+    assert own.postgres is not None
+    base = own.web(WEB_WORKERS="1", WEB_THREADS="6", SPARE_THREADS="2")
+    own.postgres.pause()
+    try:
+        with ThreadPoolExecutor(12) as pool:
+            asked = list(pool.map(lambda _: probe(base, "dependencies"), range(12)))
+    finally:
+        own.postgres.resume()
+    assert {answer.status_code for answer in asked} == {503}
+    told = [answer for answer in asked if answer.headers["Content-Type"] == "application/json"]
+    assert 1 <= len(told) <= 4
+    assert all(answer.headers["Retry-After"] == "1" for answer in asked if answer not in told)
 
 
 def test_a_server_started_while_the_database_hangs_says_in_time_that_it_is_not_ready(own: Stack) -> None:

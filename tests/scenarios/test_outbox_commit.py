@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from orders import tasks
 from orders.models import Order, OrderEvent, OutboxMessage, Reservation
 from payments import mode
+from payments import operations as payments
 from tests.world import Shopper, World
 
 
@@ -123,3 +124,26 @@ def test_the_same_tick_delivered_many_times_at_once_charges_once_and_writes_once
     assert OrderEvent.objects.filter(kind="pay").count() == 5
     subjects = [message.subject for message in mail.outbox]
     assert len([subject for subject in subjects if subject.endswith("is paid")]) == 5
+
+
+def test_a_database_that_turns_read_only_after_the_charge_leaves_the_shopper_the_order_s_page(
+    world: World, shopper: Shopper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shopper.put_in_basket()
+    form = shopper.checkout_form()
+    record = payments.record
+
+    def turned(*args: Any, **kwargs: Any) -> Any:
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION READ ONLY")
+        return record(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(payments, "record", turned)
+        page = shopper.submit(form)
+    assert (page.status, page.path.split("/")[1]) == (200, "orders")
+    assert "Thank you" not in page.text
+    with world.later(60):
+        world.work()
+    assert "Thank you" in shopper.get(page.path).text
+    assert len(world.charges) == 1

@@ -9,8 +9,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from orders.audit import LedgerCharge, audit
+from orders.audit import LedgerCharge, confirmed
 from payments.ledger import LedgerUnavailableError, read_ledger
+
+
+def _ledger() -> list[LedgerCharge]:
+    return [LedgerCharge(**charge) for charge in read_ledger()]
+
+
+def _no_ledger() -> None:
+    return None
 
 
 class Command(BaseCommand):
@@ -22,10 +30,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            ledger = None if options["no_ledger"] else [LedgerCharge(**charge) for charge in read_ledger()]
+            violations = confirmed(_no_ledger if options["no_ledger"] else _ledger)
         except LedgerUnavailableError as error:
             raise CommandError(f"{error} (--no-ledger checks the database alone)") from error
-        violations = audit(ledger)
         if options["json"]:
             found = [dataclasses.asdict(violation) for violation in violations]
             self.stdout.write(json.dumps({"ok": not found, "violations": found}))
