@@ -10,7 +10,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from config.single_flight import SingleFlight
-from payments.storage import DATABASE_ERRORS
+from payments.storage import DATABASE_ERRORS, brief
 from resilience.stopping import FAMILY, Stage
 
 _started = threading.Event()
@@ -53,8 +53,9 @@ def _has_started() -> bool:
 
 def _migrations_applied() -> bool:
     try:
-        executor = MigrationExecutor(connection)
-        return not executor.migration_plan(executor.loader.graph.leaf_nodes())
+        with brief(READY_SECONDS):
+            executor = MigrationExecutor(connection)
+            return not executor.migration_plan(executor.loader.graph.leaf_nodes())
     except DATABASE_ERRORS:
         return False
     finally:

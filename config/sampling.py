@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 from prometheus_client import Counter
 
 from config import metrics, valkey
@@ -25,7 +25,7 @@ from payments import clients as payment_clients
 from payments import dbtime, mode
 from payments.dependencies import observe_calls
 from payments.states import EffectiveMode
-from payments.storage import DATABASE_ERRORS
+from payments.storage import DATABASE_ERRORS, brief
 from resilience.breaker_policy import State
 from resilience.chain import Chain, ChainSnapshot
 from resilience.shedding import Priority
@@ -33,7 +33,7 @@ from resilience.shedding import Priority
 logger = logging.getLogger(__name__)
 _SECONDS = 1.0
 _DATABASE_EVERY = 5  # turns
-_STATEMENT_MS = 2000
+_READ_SECONDS = 2.0
 _KINDS = {"success": "successful", "failure": "failed"}
 
 
@@ -106,9 +106,7 @@ class Sampler(threading.Thread):
     def read_database(self) -> None:
         """A dozen small queries in one transaction; an error leaves the figures as they were."""
         try:
-            with transaction.atomic():
-                with connection.cursor() as cursor:
-                    cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(_STATEMENT_MS)])
+            with brief(_READ_SECONDS):
                 _backlog()
                 _exposure()
                 _rates()

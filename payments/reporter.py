@@ -13,18 +13,18 @@ import threading
 import time
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 
 from payments import clients, replicas
 from payments.controller import WEB
 from payments.replicas import Tracker
-from payments.storage import DATABASE_ERRORS
+from payments.storage import DATABASE_ERRORS, brief
 
 logger = logging.getLogger(__name__)
 
 INTERVAL = 1.0
 """Seconds between two reports."""
-_STATEMENT_MS = 1000
+_SECONDS = 1.0
 
 
 class Reporter(threading.Thread):
@@ -61,12 +61,7 @@ class Reporter(threading.Thread):
         if gateway is None:
             return
         finding = self._tracker.note(gateway.chain.breaker.snapshot(), time.monotonic())
-        with transaction.atomic():
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)",
-                    [str(_STATEMENT_MS)] * 2,
-                )
+        with brief(_SECONDS):
             replicas.report(self.process, self.kind, finding)
 
 

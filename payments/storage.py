@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.db import Error, InterfaceError, OperationalError
+from django.db import Error, InterfaceError, OperationalError, connection, transaction
 from psycopg_pool import PoolTimeout
 
-from resilience.deadline import current_deadline
+from resilience.deadline import Deadline, current_deadline, use_deadline
 
 STORAGE_FAILURES = (OperationalError, InterfaceError, PoolTimeout)
 """What the ORM raises when the database, not our code, is at fault (a read-only one apart)."""
@@ -76,6 +78,18 @@ class PatientConnection(psycopg.Connection[Any]):
         grace = _SHORT_GRACE_SECONDS if hangs else _GRACE_SECONDS
         # A statement may take what was left when it was bounded, at most twice what is left now, or the own work's.
         return max(settings.HOLDFAST.own_work_ms / 1000, 2 * deadline.remaining()) + grace
+
+
+@contextmanager
+def brief(seconds: float) -> Iterator[None]:
+    """A transaction of a thread in the background: no statement, lock or silent server holds it for long."""
+    with use_deadline(Deadline.after_ms(seconds * 1000)), transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)",
+                [str(round(seconds * 1000))] * 2,
+            )
+        yield
 
 
 def is_storage_failure(error: BaseException) -> bool:

@@ -72,7 +72,11 @@ def test_a_broker_by_tls_is_believed_by_its_certificate_alone() -> None:
             url = f"rediss://localhost:{listener.getsockname()[1]}/0{query}"
             command = [sys.executable, "-c", _CONNECT]
             done = subprocess.run(
-                command, env={**os.environ, "BROKER_URL": url}, stderr=subprocess.PIPE, timeout=60, check=False
+                command,
+                env={**os.environ, "BROKER_URL": url},
+                stderr=subprocess.PIPE,
+                timeout=60,
+                check=False,
             )
             return done.stderr.decode()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -123,6 +124,30 @@ def test_many_who_ask_about_a_hung_database_take_few_places_of_shoppers(own: Sta
     told = [answer for answer in asked if answer.headers["Content-Type"] == "application/json"]
     assert 1 <= len(told) <= 4
     assert all(answer.headers["Retry-After"] == "1" for answer in asked if answer not in told)
+
+
+def test_threads_in_the_background_give_up_a_database_that_says_nothing_and_come_back(own: Stack) -> None:
+    assert own.postgres is not None
+    port = free_port()
+    own.web(WEB_WORKERS="1", METRICS_PORT=str(port))
+    eventually(lambda: own.sql("SELECT count(*) FROM payments_breakerreport")[0][0] == 1, 20)
+
+    def read_at() -> float:
+        text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+        found = re.search(r"^holdfast_database_sampled_timestamp\S* (\S+)", text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    eventually(read_at, 20)
+    own.postgres.pause()
+    try:
+        for line in ("breaker not reported", "metrics of the database stand still"):
+            eventually(lambda line=line: line in own.log("web"), 20, line)
+    finally:
+        own.postgres.resume()
+    resumed = time.time()
+    eventually(lambda: read_at() > resumed, 20)
+    reported = "SELECT count(*) FROM payments_breakerreport WHERE at > to_timestamp(%s)"
+    eventually(lambda: own.sql(reported, resumed)[0][0] == 1, 20)
 
 
 def test_a_server_started_while_the_database_hangs_says_in_time_that_it_is_not_ready(own: Stack) -> None:
